@@ -1,0 +1,1 @@
+"""Gatekeeper plugin."""
