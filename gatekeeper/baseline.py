@@ -151,9 +151,9 @@ def build_baseline(
 ) -> Baseline:
     """Return the baseline of several runs' series.
 
-    At each recorded step every run gives the one value it last logged there or before, so the spread over runs
-    holds the noise between logged values too: it is what a single new value has to be compared with. A step that
-    not all runs reached is left out. Raises BaselineError where the runs have no step in common.
+    At each recorded step every run gives the one value it last logged there or before, so the spread over
+    runs holds the noise between logged values too: it is what a single new value has to be compared with. A
+    step that not all runs reached is left out. Raises BaselineError where the runs have no step in common.
     """
     metrics = {
         name: BaselineMetric(directions.get(name), _final(series[name]), _curve(name, series[name]))

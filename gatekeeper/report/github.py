@@ -1,7 +1,7 @@
-"""GitHub Actions: annotations, the step summary, the step's outputs, and a shield around a child's own output.
+"""GitHub Actions: annotations, the step summary, the step's outputs, and a shield around a child's output.
 
-Text that came from a log never becomes a workflow command: annotations are escaped, and whatever a training prints is
-shown between ``::stop-commands::`` tokens that it cannot know.
+Text that came from a log never becomes a workflow command: annotations are escaped, and whatever a training prints
+is shown between ``::stop-commands::`` tokens that it cannot know.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from gatekeeper.report.markdown import MAX_BYTES, markdown_report
 from gatekeeper.strictjson import dumps
 from gatekeeper.text import for_terminal, for_workflow_data, for_workflow_property, shorten
 
-__all__ = ["Shield", "annotations", "outputs", "shield", "summary", "write_github"]
+__all__ = ["Shield", "annotation_lines", "outputs", "shield", "summary", "write_github"]
 
 MAX_ANNOTATIONS = 10  # of each level in a step; GitHub drops the rest
 _MAX_MESSAGE, _MAX_TITLE = 2000, 120
 
 
-def annotations(reports: Sequence[RunReport]) -> str:
-    """Return the lines to print on stdout: an annotation for each of the worst findings, a plain line for a pass."""
+def annotation_lines(reports: Sequence[RunReport]) -> str:
+    """Return what to print on stdout: an annotation for each of the worst findings, a plain line for a pass."""
     ordered = by_severity(redacted(reports))
     levels: dict[str, list[str]] = {"error": [], "warning": []}
     plain = []
@@ -42,7 +42,7 @@ def annotations(reports: Sequence[RunReport]) -> str:
 
 
 def _worst_first(reports: Sequence[RunReport]) -> Iterator[tuple[str, str, str]]:
-    """Yield (level, title, message): every run's verdict first, so that the cap cannot hide a run behind another's."""
+    """Yield (level, title, message), every verdict first: the cap must not hide a run behind another's findings."""
     for report in reports:
         record, word = report.record, decision(report.record)
         if word != "CONTINUE":
@@ -59,7 +59,8 @@ def _worst_first(reports: Sequence[RunReport]) -> Iterator[tuple[str, str, str]]
             if item.get("judgment") == "clearly_fine" or item.get("rule") == record.get("rule"):
                 continue
             bad = item.get("judgment") == "clearly_bad" and decision(record) == "STOP"
-            message = f"{item.get('message')} ({record.get('source')}, step {number(item.get('step')) or 'unknown'})"
+            where = f"{record.get('source')}, step {number(item.get('step')) or 'unknown'}"
+            message = f"{item.get('message')} ({where})"
             yield ("error" if bad else "warning", f"gatekeeper: {item.get('rule')}", message)
 
 
@@ -79,7 +80,7 @@ def summary(reports: Sequence[RunReport], *, max_bytes: int = MAX_BYTES) -> str:
 
 
 def outputs(reports: Sequence[RunReport], *, report_path: Path | str | None = None) -> str:
-    """Return what goes to ``$GITHUB_OUTPUT``: decision, rule, reason, step and report, those of the worst run."""
+    """Return what goes to ``$GITHUB_OUTPUT``: decision, rule, reason, step, report; those of the worst run."""
     ordered = by_severity(redacted(reports))
     record = ordered[0].record if ordered else {}
     values = {
@@ -102,7 +103,7 @@ def _output(name: str, value: str) -> str:
 class Shield:
     """A pair of lines between which GitHub's runner takes nothing for a command.
 
-    Print :attr:`begin` before a child's output and :attr:`end` after it. Both begin and end a line of their own,
+    Print :attr:`begin` before a child's output and :attr:`end` after it, which starts a line of its own
     whatever the child left unfinished.
     """
 
@@ -125,12 +126,12 @@ def write_github(
     *,
     child_exit: int | None = None,
 ) -> str:
-    """Write summary, outputs and report file where the runner's variables say; return what to print on stdout.
+    """Write summary, outputs and report where the runner's variables say; return what to print on stdout.
 
-    ``GITHUB_STEP_SUMMARY`` and ``GITHUB_OUTPUT`` are appended to. The report (one JSON verdict a line) goes to
-    ``report_path``, by default to a new file in ``RUNNER_TEMP``. What is not set is not written; a file that cannot
-    be written is a warning, since the verdict stands without it. ``child_exit`` is the code with which a supervised
-    training ended; it becomes a line of the summary and the output ``child-exit``.
+    ``GITHUB_STEP_SUMMARY`` and ``GITHUB_OUTPUT`` are appended to. The report (one JSON verdict a line) goes
+    to ``report_path``, by default to a new file in ``RUNNER_TEMP``. What is not set is not written; a file that
+    cannot be written is a warning, since the verdict stands without it. ``child_exit`` is the code with which
+    a supervised training ended; it becomes a line of the summary and the output ``child-exit``.
     """
     faults = []
     path: Path | None = None
@@ -156,7 +157,7 @@ def write_github(
             except OSError as fault:
                 faults.append(f"cannot write {variable}: {fault.strerror}")
     warnings = [f"::warning title=gatekeeper::{for_workflow_data(fault)}\n" for fault in faults]
-    return annotations(reports) + "".join(warnings)
+    return annotation_lines(reports) + "".join(warnings)
 
 
 def _ended(child_exit: int | None) -> str:

@@ -1,6 +1,7 @@
 """Verdicts as JUnit XML, which GitLab, Jenkins and most other CI systems show.
 
-STOP is a failure. WAIT is an error: the check could not be carried out, and a skipped test would read as a pass.
+STOP is a failure. WAIT is an error: the check could not be carried out, and a skipped test would read as a
+pass.
 """
 
 from __future__ import annotations
@@ -45,8 +46,7 @@ def _case(suite: Element, report: RunReport, word: str) -> None:
     message = _clean(reason(record), _MAX_SENTENCE)
     details = [f"{word} {place(record)}".rstrip(), message]
     details += [
-        f"{item.get('judgment')} {item.get('rule')} {item.get('metric') or ''} step {number(item.get('step'))}: "
-        f"{item.get('message')}"
+        f"{item.get('judgment')} {item.get('rule')} at step {number(item.get('step'))}: {item.get('message')}"
         for item in findings(record)[:_MAX_FINDINGS]
     ]
     text = "\n".join(_clean(line, _MAX_SENTENCE) for line in details)
