@@ -1,7 +1,7 @@
 """GitHub Actions: annotations, the step summary, the step's outputs, and a shield around a child's output.
 
-Text that came from a log never becomes a workflow command: annotations are escaped, and whatever a training prints
-is shown between ``::stop-commands::`` tokens that it cannot know.
+Text that came from a log never becomes a workflow command: annotations are escaped, and whatever a training
+prints is shown between ``::stop-commands::`` tokens that it cannot know.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_MESSAGE, _MAX_TITLE = 2000, 120
 
 
 def annotation_lines(reports: Sequence[RunReport]) -> str:
-    """Return what to print on stdout: an annotation for each of the worst findings, a plain line for a pass."""
+    """Return what to print on stdout: annotations for the worst findings, a plain line for a pass."""
     ordered = by_severity(redacted(reports))
     levels: dict[str, list[str]] = {"error": [], "warning": []}
     plain = []
@@ -42,7 +42,7 @@ def annotation_lines(reports: Sequence[RunReport]) -> str:
 
 
 def _worst_first(reports: Sequence[RunReport]) -> Iterator[tuple[str, str, str]]:
-    """Yield (level, title, message), every verdict first: the cap must not hide a run behind another's findings."""
+    """Yield (level, title, message), every verdict first: the cap must not hide a run behind another."""
     for report in reports:
         record, word = report.record, decision(report.record)
         if word != "CONTINUE":
@@ -80,7 +80,7 @@ def summary(reports: Sequence[RunReport], *, max_bytes: int = MAX_BYTES) -> str:
 
 
 def outputs(reports: Sequence[RunReport], *, report_path: Path | str | None = None) -> str:
-    """Return what goes to ``$GITHUB_OUTPUT``: decision, rule, reason, step, report; those of the worst run."""
+    """Return what goes to ``$GITHUB_OUTPUT``: decision, rule, reason, step, report of the worst run."""
     ordered = by_severity(redacted(reports))
     record = ordered[0].record if ordered else {}
     values = {
@@ -129,9 +129,9 @@ def write_github(
     """Write summary, outputs and report where the runner's variables say; return what to print on stdout.
 
     ``GITHUB_STEP_SUMMARY`` and ``GITHUB_OUTPUT`` are appended to. The report (one JSON verdict a line) goes
-    to ``report_path``, by default to a new file in ``RUNNER_TEMP``. What is not set is not written; a file that
-    cannot be written is a warning, since the verdict stands without it. ``child_exit`` is the code with which
-    a supervised training ended; it becomes a line of the summary and the output ``child-exit``.
+    to ``report_path``, by default to a new file in ``RUNNER_TEMP``. What is not set is not written; a file
+    that cannot be written is a warning, since the verdict stands without it. ``child_exit`` is the code
+    with which a supervised training ended; it becomes a line of the summary and the output ``child-exit``.
     """
     faults = []
     path: Path | None = None

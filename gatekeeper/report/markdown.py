@@ -1,7 +1,7 @@
 """Verdicts as Markdown: for a step summary, a merge request's comment or a file.
 
-Everything that came from a log is escaped, the chart is an extra beside the tables, and the whole stays under a
-size whatever was judged: the worst runs come first and what is left out is said.
+Everything that came from a log is escaped, the chart is an extra beside the tables, and the whole stays
+under a size whatever was judged: the worst runs come first and what is left out is said.
 """
 
 from __future__ import annotations
