@@ -1,0 +1,294 @@
+"""Secrets taken out of configurations and text before they are written or shown.
+
+A secret is known by its name (``api_key: …``) or by its form (a W&B key, a JWT, ``user:password@`` in a
+URL). When in doubt text is hidden: a lost word costs less than a leaked key. Nothing here raises, and
+redacting twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+from urllib.parse import unquote
+
+__all__ = ["MARK", "is_secret_name", "redact", "redact_text", "redact_url"]
+
+MARK = "[redacted]"
+_URL_MARK = "redacted"  # in user:password@, where brackets would make the URL unparsable
+_MAX_DEPTH = 24
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# A name is split into words: "WANDB_API_KEY", "apiKey" and "api-key" all hold "api" and "key".
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_STRONG = _words(
+    "password passwords passwd passphrase passcode secret secrets credential credentials cred creds "
+    "apikey apikeys secretkey accesskey privatekey authtoken accesstoken apitoken clientsecret "
+    "cookie cookies jwt bearer"
+)
+_WEAK = _words("auth authorization authentication pwd token connstr webhook")
+_KEY_OWNER = _words(
+    "api access private secret signing encryption ssh account storage master shared session deploy "
+    "license service client auth wandb openai anthropic hf huggingface azure aws gcp google comet "
+    "neptune mlflow gpg rsa hmac"
+)
+_TOKENS_OWNER = _KEY_OWNER | _words("refresh oauth bearer github gitlab personal")
+# Words that make "token" a word of language models and not of doors.
+_TEXT_TOKEN = _words(
+    "pad bos eos unk mask sep cls special image img audio video start end stop begin decoder encoder "
+    "per num number n max min new next prev first last prefix suffix class register"
+)
+_TEXT_TOKEN_VALUE = re.compile(r"[<\[(][^\s<>\[\]]{0,40}[>\])]$")  # "[PAD]", "<|endoftext|>"
+_TOKEN_TAIL = _words("value string str header file env secret key")
+_URL_NAMES = _words("key sig signature code sid sas jwt credential")
+_COMMIT_NAMES = _words("commit sha sha1 revision rev hash checksum digest fingerprint")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+_SHAPES = re.compile(
+    r"""-----BEGIN[ ][A-Z0-9 ]{0,30}PRIVATE[ ]KEY----- (?s:.*?)
+        (?: -----END[ ][A-Z0-9 ]{0,30}PRIVATE[ ]KEY----- | \Z )
+    | (?<![\w-]) (?:
+          (?:[A-Za-z][A-Za-z0-9]{0,30}-)? [0-9a-f]{40} (?![0-9A-Za-z])      # W&B, bare or local-…
+        | local-[A-Za-z0-9_-]{32,}                                        # W&B, self-hosted
+        | wandb_v\d+_[A-Za-z0-9_-]{16,}                                   # W&B, the longer kind
+        | eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?    # JWT
+        | sk-[A-Za-z0-9_-]{16,} | [spr]k_(?:live|test)_[A-Za-z0-9]{10,}   # OpenAI, Anthropic; Stripe
+        | gh[pousr]_[A-Za-z0-9]{16,} | github_pat_\w{16,} | gl[a-z]{2,5}-[A-Za-z0-9_-]{16,}
+        | (?:hf|npm|r8)_[A-Za-z0-9]{16,} | api_org_[A-Za-z0-9]{16,} | pypi-[A-Za-z0-9_-]{16,}
+        | dckr_pat_[\w-]{16,} | nvapi-[\w-]{16,} | xox[a-z]-[A-Za-z0-9-]{8,}
+        | (?:AKIA|ASIA|AROA|AIDA|ABIA|ACCA)[A-Z0-9]{12,}                  # AWS key ids
+        | AIza[\w-]{30,} | ya29\.[\w-]{16,}                               # Google
+      )
+    | (?<=hooks\.slack\.com/services/)[\w/-]+ | (?<=/api/webhooks/)[\w/-]+
+    """,
+    re.VERBOSE,
+)
+_SCHEME = re.compile(r"\b(bearer|basic)(\s+)(?!\[redacted\])([A-Za-z0-9._~+/=-]{6,})", re.IGNORECASE)
+_HEADER = re.compile(
+    r"\b((?:proxy-)?authorization|x-api-key|(?:set-)?cookie)(\"?\s*[:=]\s*\"?)([^\r\n\"]+)", re.IGNORECASE
+)
+_USERINFO = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{0,30}://)([^\s/?#@\"'<>]*(?:@[^\s/?#@\"'<>]*)*)@")
+_QUERY = re.compile(r"([?&;#])([^\s=&;#?\"'<>]{1,80})=([^\s&;#\"'<>]*)")
+# name=value, name: value, "name": "value", --name value; also inside JSON inside a string
+_NAME = re.compile(
+    r"""(?<![\w.-]) (?P<dashes>-{0,2}) (?P<name>[A-Za-z_][\w.-]{0,80})
+    (?: (?:\\*["'])? \s*(?:=>|=|:(?!//))\s* (?P<open>\\*["'])? | (?P<space>[ ]+)(?=[^-\s]) )""",
+    re.VERBOSE,
+)
+# A comma belongs to the value unless white space or another name=value follows it.
+_BARE_VALUE = re.compile(r"\[redacted\]|[^\s,;&]+(?:[,;&](?![\w.-]+[=:]|\s|$)[^\s,;&]+)*")
+_QUOTED_VALUE = {
+    '"': re.compile(r'(?:[^"\\]|\\.)*', re.DOTALL),
+    "'": re.compile(r"(?:[^'\\]|\\.)*", re.DOTALL),
+    '\\"': re.compile(r'[^"\\]*'),
+    "\\'": re.compile(r"[^'\\]*"),
+}
+
+
+def redact(obj: object) -> Any:
+    """Return a copy of ``obj`` (any nesting of containers) as plain JSON-able values without secrets.
+
+    Numbers, booleans and None stay; objects that are no data classes or mappings become their redacted text.
+    """
+    try:
+        return _redact(obj, 0, ())
+    except Exception:  # noqa: BLE001 - someone else's __str__, items() or __iter__; what cannot be read is not shown
+        return MARK
+
+
+def redact_text(text: object) -> str:
+    """Return ``text`` with ``[redacted]`` for everything that looks like a secret or is called one."""
+    try:
+        string = str(text)
+        for secret in _secrets_of_environment():
+            string = string.replace(secret, MARK)
+        string = redact_url(_SHAPES.sub(MARK, string))
+        string = _HEADER.sub(rf"\1\2{MARK}", string)
+        string = _SCHEME.sub(_hide_scheme, string)
+        return _hide_named(string)
+    except Exception:  # noqa: BLE001 - as above
+        return MARK
+
+
+def redact_url(url: object) -> str:
+    """Return ``url`` (or text that holds URLs) without passwords and secret query parameters."""
+    try:
+        string = str(url)
+        return _QUERY.sub(_hide_parameter, _USERINFO.sub(_hide_userinfo, string))
+    except Exception:  # noqa: BLE001 - as above
+        return MARK
+
+
+def is_secret_name(name: object, value: object = "") -> bool:
+    """Return whether a configuration key called ``name`` holds a secret, given its ``value``.
+
+    A number under ``token`` or ``auth`` is a count or a switch; ``pad_token: "[PAD]"`` is vocabulary.
+    """
+    strength = _name_strength(str(name)[:200])
+    if not strength or value is None or isinstance(value, bool):
+        return False
+    if strength == 2:
+        return True
+    if isinstance(value, str):
+        return not (_is_number(value) or (_TEXT_TOKEN_VALUE.match(value) and value != MARK))
+    return not isinstance(value, (int, float))
+
+
+@lru_cache(maxsize=4096)
+def _name_strength(name: str) -> int:
+    """Return 0 for an innocent name, 1 for one that is secret with a text value, 2 for one that always is."""
+    words = [word.lower() for word in _WORD.findall(name)]
+    for index, word in enumerate(words):
+        before, after = words[:index], words[index + 1 :]
+        if word in _STRONG or word.endswith(("password", "passwd", "apikey")):
+            return 2
+        if word in {"key", "keys"} and before and before[-1] in _KEY_OWNER:
+            return 2
+        if word == "string" and before and before[-1] in {"connection", "conn"}:
+            return 2
+        if word == "tokens" and before and before[-1] in _TOKENS_OWNER:
+            return 1
+        if word == "token":
+            if not _TEXT_TOKEN.intersection(before) and (
+                not after or after[0] in _TOKEN_TAIL or after[0].isdigit()
+            ):
+                return 1
+        elif word in _WEAK:
+            return 1
+    return 0
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return text.lower() in {"true", "false", "none", "null"}
+    return True
+
+
+def _redact(obj: object, depth: int, parents: tuple[int, ...]) -> Any:
+    if obj is None or isinstance(obj, (bool, int, float)):
+        return obj
+    if isinstance(obj, str):
+        return redact_text(obj)
+    if isinstance(obj, (bytes, bytearray)):
+        return redact_text(bytes(obj).decode("utf-8", "replace"))
+    if getattr(obj, "ndim", None) == 0 and hasattr(obj, "item"):  # a NumPy scalar or a 0-d array
+        return _redact(obj.item(), depth + 1, parents) if depth < _MAX_DEPTH else MARK
+    pairs = _pairs(obj)
+    if pairs is None and not isinstance(obj, (list, tuple, set, frozenset)):
+        return redact_text(obj)
+    if depth >= _MAX_DEPTH or id(obj) in parents:
+        return "[nested too deeply]"
+    inner = (*parents, id(obj))
+
+    def visit(item: object) -> Any:
+        return _redact(item, depth + 1, inner)
+
+    if pairs is not None:
+        return _redact_mapping(pairs, visit)
+    assert isinstance(obj, (list, tuple, set, frozenset))  # noqa: S101 - for the type checker: see above
+    items = _redact_sequence(list(obj), visit)
+    return tuple(items) if isinstance(obj, tuple) else items
+
+
+def _pairs(obj: object) -> list[tuple[object, object]] | None:
+    """Return the items of anything shaped like a mapping: dicts, wandb.Config, data classes, namespaces."""
+    if isinstance(obj, Mapping):
+        return list(obj.items())
+    if isinstance(obj, type):
+        return None
+    if dataclasses.is_dataclass(obj):
+        return [(f.name, getattr(obj, f.name, None)) for f in dataclasses.fields(obj)]
+    if callable(getattr(obj, "items", None)) and callable(getattr(obj, "keys", None)):
+        return [(key, value) for key, value in obj.items()]  # type: ignore[attr-defined]
+    if type(obj).__name__ in {"Namespace", "SimpleNamespace"}:
+        return list(vars(obj).items())
+    return None
+
+
+def _redact_mapping(pairs: list[tuple[object, object]], visit: Callable[[object], Any]) -> dict[str, Any]:
+    named = {str(key).lower(): value for key, value in pairs if isinstance(key, str)}
+    # {"name": "API_KEY", "value": "…"}, as container specifications write it
+    hidden = "value" if is_secret_name(named.get("name", named.get("key", "")), named.get("value")) else None
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        name = redact_text(key)
+        if is_secret_name(key, value) or (hidden and str(key).lower() == hidden):
+            found[name] = MARK
+        elif isinstance(value, str) and _COMMIT.fullmatch(value) and _is_commit(str(key)):
+            found[name] = value
+        else:
+            found[name] = visit(value)
+    return found
+
+
+def _redact_sequence(items: list[object], visit: Callable[[object], Any]) -> list[Any]:
+    """Redact items; one that follows ``--api-key``, or a name in a pair, is that option's value."""
+    found: list[Any] = []
+    for index, item in enumerate(items):
+        before = items[index - 1] if index else None
+        named = isinstance(before, str) and (before.startswith("-") or (len(items) == 2 and len(before) < 80))
+        option = named and "=" not in str(before) and " " not in str(before) and is_secret_name(before, item)
+        found.append(MARK if option and not str(item).startswith("--") else visit(item))
+    return found
+
+
+def _is_commit(name: str) -> bool:
+    return any(word.lower() in _COMMIT_NAMES for word in _WORD.findall(name))
+
+
+def _hide_userinfo(match: re.Match[str]) -> str:
+    scheme, userinfo = match.groups()
+    user, colon, _ = userinfo.partition(":")
+    if scheme.lower().startswith("http"):  # the user alone may be the token
+        return f"{scheme}{_URL_MARK}@"
+    return f"{scheme}{user}:{_URL_MARK}@" if colon else match.group()
+
+
+def _hide_parameter(match: re.Match[str]) -> str:
+    mark, name, value = match.groups()
+    plain = unquote(name)
+    secret = plain.lower().rsplit("-", 1)[-1] in _URL_NAMES or is_secret_name(plain, unquote(value) or None)
+    return f"{mark}{name}={MARK}" if secret and value else match.group()
+
+
+def _hide_scheme(match: re.Match[str]) -> str:
+    scheme, gap, value = match.groups()
+    prose = scheme.lower() == "basic" and not (len(value) >= 8 and re.search(r"[A-Z0-9=]", value))
+    return match.group() if prose else f"{scheme}{gap}{MARK}"
+
+
+def _hide_named(text: str) -> str:
+    """Hide the values of secret names in free text; the values of other names are searched in their turn."""
+    parts: list[str] = []
+    done = position = 0
+    while match := _NAME.search(text, position):
+        position = match.end()
+        if match["space"] and not match["dashes"]:  # prose; only an option's value follows a blank
+            continue
+        opening = match["open"] or ""
+        pattern = _QUOTED_VALUE.get(opening[-2:], _BARE_VALUE)
+        found = pattern.match(text, position)
+        value = found.group() if found else ""
+        if value and is_secret_name(match["name"], value) and value.lower() not in {"bearer", "basic"}:
+            parts += [text[done:position], MARK]
+            done = position = position + len(value)
+    return "".join([*parts, text[done:]])
+
+
+def _secrets_of_environment() -> list[str]:
+    """Return the values of this process's secret environment variables, longest first."""
+    values = {
+        value
+        for name, value in os.environ.items()
+        if len(value) >= 8 and "/" not in value and is_secret_name(name, value)
+    }
+    return sorted(values, key=len, reverse=True)
