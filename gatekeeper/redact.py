@@ -20,6 +20,7 @@ __all__ = ["MARK", "is_secret_name", "redact", "redact_text", "redact_url"]
 MARK = "[redacted]"
 _URL_MARK = "redacted"  # in user:password@, where brackets would make the URL unparsable
 _MAX_DEPTH = 24
+_CONTAINERS = (Mapping, list, tuple, set, frozenset)
 
 
 def _words(text: str) -> frozenset[str]:
@@ -134,11 +135,11 @@ def is_secret_name(name: object, value: object = "") -> bool:
     strength = _name_strength(str(name)[:200])
     if not strength or value is None or isinstance(value, bool):
         return False
-    if strength == 2:
-        return True
+    if strength == 2:  # no password is a float, but a metric may be called like one
+        return not isinstance(value, float) and value not in ("NaN", "Infinity", "-Infinity")
     if isinstance(value, str):
         return not (_is_number(value) or (_TEXT_TOKEN_VALUE.match(value) and value != MARK))
-    return not isinstance(value, (int, float))
+    return not isinstance(value, (int, float, *_CONTAINERS))
 
 
 @lru_cache(maxsize=4096)
@@ -223,11 +224,22 @@ def _redact_mapping(pairs: list[tuple[object, object]], visit: Callable[[object]
         name = redact_text(key)
         if is_secret_name(key, value) or (hidden and str(key).lower() == hidden):
             found[name] = MARK
+        elif isinstance(value, _CONTAINERS) and is_secret_name(key):
+            found[name] = _hide_texts(visit(value))
         elif isinstance(value, str) and _COMMIT.fullmatch(value) and _is_commit(str(key)):
             found[name] = value
         else:
             found[name] = visit(value)
     return found
+
+
+def _hide_texts(value: Any) -> Any:
+    """Hide every text in a redacted container under a name like ``auth`` or ``token``; numbers stay."""
+    if isinstance(value, dict):
+        return {key: _hide_texts(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_hide_texts, value))
+    return MARK if isinstance(value, str) and not _is_number(value) else value
 
 
 def _redact_sequence(items: list[object], visit: Callable[[object], Any]) -> list[Any]:
