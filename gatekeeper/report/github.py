@@ -21,19 +21,24 @@ from gatekeeper.text import for_terminal, for_workflow_data, for_workflow_proper
 __all__ = ["Shield", "annotation_lines", "outputs", "shield", "summary", "write_github"]
 
 MAX_ANNOTATIONS = 10  # of each level in a step; GitHub drops the rest
+_WAIT_LEVEL = {"pass": "notice", "warn": "warning", "fail": "error"}
 _MAX_MESSAGE, _MAX_TITLE = 2000, 120
 
 
-def annotation_lines(reports: Sequence[RunReport]) -> str:
-    """Return what to print on stdout: annotations for the worst findings, a plain line for a pass."""
+def annotation_lines(reports: Sequence[RunReport], *, on_wait: str = "warn") -> str:
+    """Return what to print on stdout: annotations for the worst findings, a plain line for a pass.
+
+    ``on_wait`` is what a WAIT means for the job and so how loud it is: ``pass`` a notice, ``warn`` a warning,
+    ``fail`` an error.
+    """
     ordered = by_severity(redacted(reports))
-    levels: dict[str, list[str]] = {"error": [], "warning": []}
+    levels: dict[str, list[str]] = {"error": [], "warning": [], "notice": []}
     plain = []
     for report in ordered:
         if decision(report.record) == "CONTINUE":
             source, why = report.record.get("source"), reason(report.record)
             plain.append(for_terminal(shorten(f"gatekeeper: CONTINUE {source}: {why}", _MAX_MESSAGE)))
-    for level, title, message in _worst_first(ordered):
+    for level, title, message in _worst_first(ordered, _WAIT_LEVEL.get(on_wait, "warning")):
         head = for_workflow_property(shorten(title, _MAX_TITLE))
         levels[level].append(f"::{level} title={head}::{for_workflow_data(shorten(message, _MAX_MESSAGE))}")
     return "".join(f"{line}\n" for level in levels for line in _capped(level, levels[level])) + "".join(
@@ -41,12 +46,12 @@ def annotation_lines(reports: Sequence[RunReport]) -> str:
     )
 
 
-def _worst_first(reports: Sequence[RunReport]) -> Iterator[tuple[str, str, str]]:
+def _worst_first(reports: Sequence[RunReport], wait_level: str) -> Iterator[tuple[str, str, str]]:
     """Yield (level, title, message), every verdict first: the cap must not hide a run behind another."""
     for report in reports:
         record, word = report.record, decision(report.record)
         if word != "CONTINUE":
-            level = "warning" if word == "WAIT" else "error"
+            level = wait_level if word == "WAIT" else "error"
             where = place(record)
             yield (
                 level,
@@ -132,6 +137,7 @@ def write_github(
     to ``report_path``, by default to a new file in ``RUNNER_TEMP``. What is not set is not written; a file
     that cannot be written is a warning, since the verdict stands without it. ``child_exit`` is the code
     with which a supervised training ended; it becomes a line of the summary and the output ``child-exit``.
+    ``GATEKEEPER_ON_WAIT`` (``pass``, ``warn``, ``fail``) is how loud a WAIT is.
     """
     faults = []
     path: Path | None = None
@@ -157,7 +163,8 @@ def write_github(
             except OSError as fault:
                 faults.append(f"cannot write {variable}: {fault.strerror}")
     warnings = [f"::warning title=gatekeeper::{for_workflow_data(fault)}\n" for fault in faults]
-    return annotation_lines(reports) + "".join(warnings)
+    on_wait = env.get("GATEKEEPER_ON_WAIT", "warn")
+    return annotation_lines(reports, on_wait=on_wait) + "".join(warnings)
 
 
 def _ended(child_exit: int | None) -> str:
