@@ -48,8 +48,8 @@ class Journal:
         """Write one stop, secrets redacted once more. It is durable when this returns.
 
         Waits at most ``patience_s`` seconds for other writers (loops that must not stall pass 0.05; by
-        default half a minute), then writes a file of this process's own that the next writer or reader merges. Raises
-        GatekeeperError when nothing can be written: the directory is read-only, the disk full.
+        default half a minute), then writes a file of this process's own that the next writer or reader
+        merges. Raises GatekeeperError when nothing can be written: the directory is read-only, the disk full.
         """
         if note.get("schema") != SCHEMA or note.get("event") != "stop":
             raise GatekeeperError(
@@ -94,7 +94,7 @@ class Journal:
         for amendment in self._amendments.read(merge=merge)[0]:
             note, changes = notes.get(str(amendment.get("note"))), amendment.get("set")
             if note is not None and isinstance(changes, dict):
-                note.update({key: value for key, value in changes.items() if key not in _FIXED})
+                _amend(note, changes)
                 note["amended"] = amendment.get("when")
         return list(notes.values())
 
@@ -139,6 +139,14 @@ def notes_dir(argument: str | Path | None = None, settings: object = None) -> Pa
 
 def _absolute(directory: str | Path) -> Path:
     return Path(os.path.abspath(os.path.expanduser(directory)))
+
+
+def _amend(note: Entry, changes: Mapping[str, Any]) -> None:
+    """Apply changes; mappings (``extra``) are joined key by key."""
+    for key, value in changes.items():
+        old = note.get(key)
+        if key not in _FIXED:
+            note[key] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
 
 
 def _is_stop(entry: Entry) -> bool:

@@ -62,9 +62,7 @@ class AppendLog:
             with exclusive(self._lock, patience) as held:
                 if held and self._commit([entry]):
                     return
-            self._write_own_file(
-                entry
-            )  # works where only the log itself is another user's; a full disk fails
+            self._write_own_file(entry)  # also where the log itself is another user's
         except OSError as fault:
             raise GatekeeperError(
                 f"cannot write a note to {self._directory}: {fault.strerror or fault}; "
