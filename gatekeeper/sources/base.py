@@ -32,6 +32,7 @@ class SourceOptions:
             complete, and a file that holds nothing yet is no error.
         deadline_s: For sources over a network: seconds after which a source that does not answer is unreachable.
         step_key: The key (or column) that holds the step, where the usual names do not fit.
+
     """
 
     follow: bool = False
@@ -69,6 +70,7 @@ class Source(Protocol):
         Raises:
             SourceError: The source cannot be read, or holds nothing that can be judged.
             Unreachable: The source did not answer within the deadline.
+
         """
 
 

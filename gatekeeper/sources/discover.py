@@ -62,14 +62,16 @@ def is_log_name(name: str) -> bool:
     return lower in _NAMES or lower.endswith(_SUFFIXES) or is_event_file(lower)
 
 
-def find_logs(root: Path) -> list[Path]:
+def find_logs(root: Path, suffixes: tuple[str, ...] = ()) -> list[Path]:
     """Return the logs under ``root``, sorted, one for each run and format.
 
     Where a Ray trial wrote the same rows three times, its result.json is taken; where a directory has a
     progress.csv beside event files, the former; of the checkpoints of one HF run, the newest trainer_state.json.
+    ``suffixes`` are those that plugins read.
 
     Raises:
         SourceError: There is no log, or the directory cannot be read.
+
     """
     try:
         os.listdir(root)
@@ -83,7 +85,11 @@ def find_logs(root: Path) -> list[Path]:
         subdirs[:] = sorted(
             name for name in subdirs if not name.startswith(".") and name not in _SKIPPED_DIRS
         )
-        names = {name for name in files if not name.startswith(".") and is_log_name(name)}
+        names = {
+            name
+            for name in files
+            if not name.startswith(".") and (is_log_name(name) or name.endswith(suffixes))
+        }
         if "trainer_state.json" in names:  # the run's own; its checkpoints hold shorter copies
             subdirs[:] = [name for name in subdirs if not _CHECKPOINT.match(name)]
         else:

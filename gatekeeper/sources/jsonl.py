@@ -70,6 +70,8 @@ class JsonLines:
     with a malformed line in it is parsed again line by line.
     """
 
+    returns = False
+
     def __init__(self, skips: Skips, step_key: str | None = None) -> None:
         self._skips = skips
         self._declared = step_key
@@ -78,6 +80,10 @@ class JsonLines:
         self._ray = False
         self._started = False
         self._line = 0
+
+    def finish(self) -> Iterator[Row]:
+        """Hold nothing back."""
+        return iter(())
 
     def feed(self, text: str) -> Iterator[Row]:
         """Yield the rows of ``text``, which holds whole lines."""

@@ -16,10 +16,20 @@ MAX_LINE = 64 * 1024 * 1024  # bytes; what is longer without a line break is no 
 
 
 class Decoder(Protocol):
-    """Turns whole lines into rows."""
+    """Turns whole lines into rows.
+
+    Attributes:
+        returns: A carriage return ends a line, too (a progress bar is redrawn by it).
+
+    """
+
+    returns: bool
 
     def feed(self, text: str) -> Iterator[Row]:
         """Yield the rows of ``text``, which ends with a line break."""
+
+    def finish(self) -> Iterator[Row]:
+        """Yield the rows that were held back to see what follows, when nothing will."""
 
 
 class Restart:
@@ -27,6 +37,7 @@ class Restart:
 
     Attributes:
         rewritten: The same rows were written again under a wider header; those already seen are not new.
+
     """
 
     def __init__(self, *, rewritten: bool = False) -> None:
@@ -99,6 +110,8 @@ class LineSource:
     def finish(self) -> Iterator[Row]:
         """Yield what a last line without its line break holds, when no more will come."""
         yield from self._decode(b"", final=True)
+        if self._decoder is not None:
+            yield from self._new(self._decoder.finish())
 
     def _take(self, block: bytes) -> Iterator[Row]:
         self._bytes += len(block)
@@ -109,6 +122,8 @@ class LineSource:
         if self._tail is not None:
             block = self._after_tail(block)
         cut = block.rfind(b"\n") + 1
+        if self._decoder is None or self._decoder.returns:
+            cut = max(cut, block.rfind(b"\r") + 1)
         if not cut:
             if block:
                 self._hold(block)
@@ -155,6 +170,10 @@ class LineSource:
                 return
             self._make = make
             decoder = self._decoder = make(self._skips)
+            if not final and not decoder.returns and not whole.endswith(b"\n"):
+                cut = whole.rfind(b"\n") + 1
+                self._held.insert(0, whole[cut:])
+                whole = whole[:cut]
         if not whole:
             return
         if final:
@@ -163,7 +182,11 @@ class LineSource:
             text = whole.decode("utf-8", "replace") + "\n"
         else:
             text = whole.decode("utf-8", "replace")
-        for row in decoder.feed(text):
+        yield from self._new(decoder.feed(text))
+
+    def _new(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """Pass on the rows that were not seen before the log was rewritten."""
+        for row in rows:
             if self._replay:
                 self._replay -= 1
                 continue
@@ -189,6 +212,7 @@ class LineSource:
 
         Raises:
             SourceError: It is empty, mostly malformed, or has no usable metric.
+
         """
         if self._skips.count > self._yielded and self._skips.count:
             raise self._mostly_malformed()

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from gatekeeper.errors import SourceError
 from gatekeeper.sources.lines import Restart
 
-__all__ = ["FileFeed", "GzipFeed", "is_gzip", "open_for_reading", "wider_header"]
+__all__ = ["FileFeed", "GzipFeed", "is_gzip", "open_for_reading", "unpacked_head", "wider_header"]
 
 BLOCK = 256 * 1024
 HEAD = 4096  # bytes that a rewritten log is recognised by
@@ -22,7 +22,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 def open_for_reading(path: Path) -> BinaryIO:
     """Open ``path``, or say in one sentence why not."""
     try:
-        return open(path, "rb")  # noqa: SIM115 - the caller closes it
+        return open(path, "rb")
     except FileNotFoundError:
         raise SourceError(f"{path} does not exist: check the path") from None
     except PermissionError:
@@ -36,6 +36,15 @@ def open_for_reading(path: Path) -> BinaryIO:
 def is_gzip(head: bytes) -> bool:
     """Say whether a file that begins with ``head`` is gzip-compressed."""
     return head.startswith(GZIP_MAGIC)
+
+
+def unpacked_head(path: Path, size: int) -> bytes:
+    """Return the first bytes of what a gzip file holds, as far as they can be read."""
+    with open_for_reading(path) as raw, gzip.GzipFile(fileobj=raw) as file:
+        try:
+            return file.read(size)
+        except (EOFError, OSError, zlib.error):
+            return b""
 
 
 def wider_header(old: bytes, new: bytes) -> bool:

@@ -45,13 +45,14 @@ def kind_of_lines(name: str, head: bytes, *, final: bool) -> str | None:
 
     Raises:
         SourceError: The bytes are no text.
+
     """
     if b"\x00" in head[:1024]:
         raise SourceError(
             f"{name} is binary and no known log format: give a metrics log (JSON Lines, CSV, text)"
         )
     lower = name.lower().removesuffix(".gz")
-    complete = head if final else head[: head.rfind(b"\n") + 1]
+    complete = head if final else head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1]
     lines = [line for line in complete.decode("utf-8", "replace").splitlines() if line.strip()][:LINES]
     if not lines:
         return None
