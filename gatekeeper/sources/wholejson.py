@@ -56,7 +56,8 @@ def document_rows(name: str, text: str, skips: Skips, step_key: str | None = Non
         yield from _partial(name, text, skips, step_key)
         return
     if isinstance(document, dict) and isinstance(document.get("log_history"), list):
-        document = document["log_history"]
+        yield from _hf_entries(document["log_history"], skips, step_key)
+        return
     if isinstance(document, dict) and isinstance(document.get("history"), (dict, list)):
         document = document["history"]
     if isinstance(document, list):
@@ -104,6 +105,18 @@ def _entries(entries: list[Any], skips: Skips, step_key: str | None) -> Iterator
             skips.add(f"entry {number}", str(entry))
 
 
+def _hf_entries(entries: list[Any], skips: Skips, step_key: str | None, first: int = 0) -> Iterator[Row]:
+    """Yield the rows of a log_history; an entry without a step (predictions) has its index as step."""
+    key = step_key or "step"
+    for index, entry in enumerate(entries, first):
+        if isinstance(entry, dict):
+            metrics = _numbers(flatten(entry))
+            step = step_value(metrics.pop(key, None))
+            yield make_row(float(index) if step is None else step, metrics)
+        else:
+            skips.add(f"entry {index + 1}", str(entry))
+
+
 def _entry(metrics: dict[str, object], step_key: str | None) -> Row:
     key = step_key if step_key in metrics else choose_step_key(metrics)
     step = step_value(metrics.pop(key)) if key is not None else None
@@ -128,6 +141,7 @@ def _partial(name: str, text: str, skips: Skips, step_key: str | None) -> Iterat
             f"{name} is incomplete or damaged JSON: wait until it is written, or give another log of this run"
         )
     decoder = json.JSONDecoder()
+    index = 0
     while True:
         at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
         if at >= len(text) or text[at] == "]":
@@ -136,4 +150,8 @@ def _partial(name: str, text: str, skips: Skips, step_key: str | None) -> Iterat
             entry, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
             return  # the entry that is being written
-        yield from _entries([entry], skips, step_key)
+        if match:
+            yield from _hf_entries([entry], skips, step_key, index)
+        else:
+            yield from _entries([entry], skips, step_key)
+        index += 1
