@@ -1,0 +1,54 @@
+"""One trial's command behind the gate: the element for a sweep's own ``command:`` list.
+
+``gatekeeper-trial`` (or ``python -m gatekeeper_wandb``) goes in front of ``${interpreter}``; every ``${…}`` keeps its
+meaning, since the agent expands it before this program sees it:
+
+    command: ["${env}", "gatekeeper-trial", "${interpreter}", "${program}", "${args}"]
+
+It is ``gatekeeper run -- COMMAND`` without options: those come from the configuration and the environment
+(``GATEKEEPER_METRIC``, ``GATEKEEPER_MODE``, ``GATEKEEPER_ROLES``, ``GATEKEEPER_CONFIG``, ``GATEKEEPER_NOTES``).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+__all__ = ["is_launcher", "main"]
+
+SCRIPT = "gatekeeper-trial"
+
+
+def is_launcher(part: str) -> bool:
+    """Whether an element of a command is the launcher already."""
+    return os.path.basename(part) == SCRIPT or part == "gatekeeper_wandb"
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command, and exit with its code; 0 where the gate stopped it inside a sweep agent."""
+    command = list(sys.argv[1:] if arguments is None else arguments)
+    if command[:1] == ["--"]:
+        del command[0]
+    if not command:
+        sys.stderr.write(f"gatekeeper: error: {SCRIPT} takes a command: {SCRIPT} python train.py\n")
+        sys.exit(2)
+    if importlib.util.find_spec("gatekeeper.cli.run") is not None:
+        from gatekeeper.cli import main as cli
+
+        sys.argv = ["gatekeeper", "run", "--", *command]
+        cli()
+    _become(command)
+
+
+def _become(command: list[str]) -> NoReturn:
+    """Become the command, gated inside its own process."""
+    from gatekeeper_wandb.environment import prepare
+
+    try:
+        os.execvpe(command[0], command, prepare(os.environ))
+    except OSError as fault:
+        sys.stderr.write(f"gatekeeper: error: cannot start {command[0]!r}: {fault.strerror}\n")
+        sys.exit(126 if isinstance(fault, PermissionError) else 127)
