@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from gatekeeper.sources.base import Row, Source, SourceOptions
+from gatekeeper.sources.fallback import FallbackSource, open_with_fallback
 from gatekeeper.sources.specs import open_path, open_source
 
-__all__ = ["Row", "Source", "SourceOptions", "open_path", "open_source"]
+__all__ = [
+    "FallbackSource",
+    "Row",
+    "Source",
+    "SourceOptions",
+    "open_path",
+    "open_source",
+    "open_with_fallback",
+]

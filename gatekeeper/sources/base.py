@@ -30,7 +30,7 @@ class SourceOptions:
     Attributes:
         follow: The log is still being written: a last line without its newline is kept back until it is
             complete, and a file that holds nothing yet is no error.
-        deadline_s: For sources over a network: seconds after which a source that does not answer is unreachable.
+        deadline_s: For sources over a network: seconds after which one that does not answer is unreachable.
         step_key: The key (or column) that holds the step, where the usual names do not fit.
 
     """

@@ -1,8 +1,9 @@
-"""CSV logs: Lightning, Keras, Ultralytics, Stable-Baselines3, baselines, monitor files, AlgoPerf, Ray and kin."""
+"""CSV logs: Lightning, Keras, Ultralytics, Stable-Baselines3, baselines, monitor, AlgoPerf, Ray and kin."""
 
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Iterator
 
@@ -66,12 +67,11 @@ class CsvLog:
         quoted = '"' in text or bool(self._open)
         for line in text.split("\n")[:-1]:
             self._line += 1
-            if quoted:
-                if self._open or line.count('"') % 2:
-                    whole = self._quoted(line)
-                    if whole is None:
-                        continue
-                    line = whole  # noqa: PLW2901
+            if quoted and (self._open or line.count('"') % 2):
+                whole = self._quoted(line)
+                if whole is None:
+                    continue
+                line = whole  # noqa: PLW2901
             if not line or line.isspace():
                 continue
             if line[0] == "#":
@@ -146,7 +146,7 @@ class CsvLog:
                 return None
         elif self._monitor:
             length = metrics.get("l")
-            self._played += length if isinstance(length, float) and length == length else 0.0
+            self._played += length if isinstance(length, float) and math.isfinite(length) else 0.0
             step = self._played
         else:
             if not metrics:

@@ -66,7 +66,7 @@ def find_logs(root: Path, suffixes: tuple[str, ...] = ()) -> list[Path]:
     """Return the logs under ``root``, sorted, one for each run and format.
 
     Where a Ray trial wrote the same rows three times, its result.json is taken; where a directory has a
-    progress.csv beside event files, the former; of the checkpoints of one HF run, the newest trainer_state.json.
+    progress.csv beside event files, the former; of the checkpoints of one HF run, the newest state.
     ``suffixes`` are those that plugins read.
 
     Raises:
@@ -97,8 +97,8 @@ def find_logs(root: Path, suffixes: tuple[str, ...] = ()) -> list[Path]:
         found.extend(here / name for name in sorted(_one_of_each(names, set(files))))
     if not found:
         raise SourceError(
-            f"{root} holds no metrics log: give the log's own path, or a directory with metrics.csv, *.jsonl, "
-            "trainer_state.json, event files or the like"
+            f"{root} holds no metrics log: give the log's own path, or a directory with metrics.csv, "
+            "*.jsonl, trainer_state.json, event files or the like"
         )
     return found
 

@@ -11,6 +11,8 @@ from gatekeeper.sources.base import Row, Skips, make_row
 
 __all__ = ["npz_rows"]
 
+_ARRAYS = ("timesteps", "results", "ep_lengths", "successes")
+
 
 def npz_rows(name: str, file: BinaryIO, skips: Skips) -> Iterator[Row]:
     """Yield one row for each evaluation: step, mean and standard deviation of the return, mean length.

@@ -47,8 +47,8 @@ def loader_class() -> Callable[[str], Any]:
 class EventsSource:
     """One run's event files, oldest first: the scalars of one step, as long as no tag repeats, are one row.
 
-    While a run is followed, the row at the end may not be whole yet; it is kept back until the next step begins
-    or a look finds nothing new.
+    While a run is followed, the row at the end may not be whole yet; it is kept back until the next step
+    begins or a look finds nothing new.
     """
 
     def __init__(self, path: Path, options: SourceOptions, name: str | None = None) -> None:
@@ -160,7 +160,7 @@ class EventsSource:
             yield from loader.Load()
         except (OSError, ValueError, RuntimeError) as error:
             raise SourceError(f"{self.name} cannot be read as an event file: {error}") from None
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             # protobuf's DecodeError and tensorboard's own errors share no importable base.
             raise SourceError(f"{self.name} is damaged: {type(error).__name__}; give another log") from None
 

@@ -227,6 +227,6 @@ class LineSource:
     def _mostly_malformed(self) -> SourceError:
         example = self._skips.examples[0] if self._skips.examples else "no line"
         return SourceError(
-            f"{self.name} is mostly malformed: {self._skips.count} lines could not be read and {self._yielded} "
-            f"could ({example}); check that it is a metrics log and that it is whole"
+            f"{self.name} is mostly malformed: {self._skips.count} lines could not be read and "
+            f"{self._yielded} could ({example}); check that it is a metrics log and that it is whole"
         )

@@ -50,7 +50,7 @@ def unpacked_head(path: Path, size: int) -> bytes:
 def wider_header(old: bytes, new: bytes) -> bool:
     """Say whether ``new`` begins like ``old`` rewritten: the same CSV with further columns in its header.
 
-    Stable-Baselines3, baselines and Lightning rewrite the whole file when a metric appears that the header lacks.
+    Stable-Baselines3, baselines and Lightning rewrite the whole file when a metric appears that it lacks.
     """
     if b"\n" not in old or b"\n" not in new:
         return False
@@ -131,7 +131,7 @@ class FileFeed:
 
 
 class GzipFeed:
-    """Reads a gzip-compressed file as a stream. One that grows or is replaced is read again from its start."""
+    """Reads a gzip-compressed file as a stream; one that grows or is replaced, again from its start."""
 
     def __init__(self, path: Path, *, follow: bool = False, name: str | None = None) -> None:
         self.path = path

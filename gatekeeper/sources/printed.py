@@ -1,4 +1,4 @@
-"""What people print: counters ("Epoch 3, step 100/600") and pairs ("val loss: 0.5", "acc=0.9", "loss 0.5")."""
+"""What people print: counters ("Epoch 3, step 100/600") and pairs ("val loss: 0.5", "acc=0.9")."""
 
 from __future__ import annotations
 

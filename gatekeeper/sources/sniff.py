@@ -1,4 +1,4 @@
-"""What kind of log some bytes are: by their content first, by the file's name where the content leaves it open."""
+"""What kind of log some bytes are: by content first, by the file's name where that leaves it open."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any, BinaryIO
 
 from gatekeeper.errors import GatekeeperError
 from gatekeeper.sources.base import Row, Skips, Source, SourceOptions, printable
-from gatekeeper.sources.discover import find_logs, is_event_file
+from gatekeeper.sources.discover import find_logs, is_event_file, is_log_name
 from gatekeeper.sources.evaluations import npz_rows
 from gatekeeper.sources.events import EventsSource, looks_like_events
 from gatekeeper.sources.lines import LineSource
@@ -25,6 +26,7 @@ __all__ = ["ENTRY_POINTS", "open_path", "open_source"]
 ENTRY_POINTS = "gatekeeper.sources"
 HEAD = 64 * 1024
 _ZIP = b"PK\x03\x04"
+_OWN_SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".log", ".txt", ".out", ".npz", ".gz")
 
 
 def open_source(spec: str, *, options: SourceOptions | None = None) -> list[Source]:
@@ -56,7 +58,7 @@ def open_source(spec: str, *, options: SourceOptions | None = None) -> list[Sour
                 return list(plugin.open(spec, options))
         except GatekeeperError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - third-party code
             broken.append(_warn(name, error))
     raise GatekeeperError(_neither(spec, broken))
 
@@ -70,14 +72,10 @@ def open_path(path: Path, options: SourceOptions | None = None, *, name: str | N
     """
     options = options or SourceOptions()
     name = name if name is not None else str(path)
-    for plugin_name, plugin in _plugins([]):
-        try:
-            if str(path).endswith(tuple(plugin.file_suffixes)):
+    if not is_log_name(path.name) and path.suffix not in _OWN_SUFFIXES:
+        for plugin, suffixes in _suffixes():
+            if path.name.endswith(suffixes):
                 return plugin.open_path(path, options)  # type: ignore[no-any-return]
-        except GatekeeperError:
-            raise
-        except Exception as error:
-            _warn(plugin_name, error)
     if options.follow and not path.exists():
         head, packed = b"", False
     else:
@@ -118,9 +116,9 @@ def _open_existing(path: Path, spec: str, options: SourceOptions) -> list[Source
                 return [plugin.open_path(path, options)]
         except GatekeeperError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - third-party code
             _warn(name, error)
-    suffixes = tuple(suffix for _, plugin in _plugins([]) for suffix in plugin.file_suffixes)
+    suffixes = tuple(suffix for _, known in _suffixes() for suffix in known)
     sources: list[Source] = []
     event_folders: set[Path] = set()
     for log in find_logs(path, suffixes):
@@ -133,13 +131,30 @@ def _open_existing(path: Path, spec: str, options: SourceOptions) -> list[Source
     return sources
 
 
+def _suffixes() -> list[tuple[Any, tuple[str, ...]]]:
+    """Return the plugins with the file suffixes that each of them reads."""
+    found: list[tuple[Any, tuple[str, ...]]] = []
+    for name, plugin in _plugins([]):
+        try:
+            found.append((plugin, tuple(str(suffix) for suffix in plugin.file_suffixes)))
+        except Exception as error:  # noqa: BLE001 - third-party code
+            _warn(name, error)
+    return found
+
+
 def _plugins(broken: list[str]) -> Iterator[tuple[str, Any]]:
     """Yield the plugins' SPEC objects; one that does not load is named on stderr and passed over."""
-    for entry in metadata.entry_points(group=ENTRY_POINTS):
+    for entry in _entries():
         try:
             yield entry.name, entry.load()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - third-party code
             broken.append(_warn(entry.name, error))
+
+
+@functools.cache
+def _entries() -> tuple[metadata.EntryPoint, ...]:
+    """Look for plugins once: it reads the metadata of everything that is installed."""
+    return tuple(metadata.entry_points(group=ENTRY_POINTS))
 
 
 _warned: set[str] = set()

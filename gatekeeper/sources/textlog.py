@@ -3,11 +3,11 @@
 What a line holds is read by the first of these that knows it:
 
 * a dict print (``{'loss': 0.5, 'epoch': 1.0}``, JSON too), as the HF Trainer prints it;
-* a Keras progress bar: one row an epoch, from its finished bar. A bar that is still moving shows running means
+* a Keras progress bar: one row an epoch, from its finished bar. A bar that still moves shows running means
   and is passed over, unless it shows NaN or infinity, which is a row at once;
 * a tqdm bar: one row for each refresh whose postfix holds metrics, numbered on across bars;
 * a table of ``| name | value |`` lines, as Stable-Baselines3 and baselines print it: one row a table;
-* pairs (``loss=0.5``, ``loss: 0.5``, ``val loss 0.5``) on a line that also counts steps, or that names a metric.
+* pairs (``loss=0.5``, ``loss: 0.5``, ``val loss 0.5``) on a line that also counts steps or names a metric.
 
 A row's step is the line's own counter; else that of the row before; else the epoch of the last ``Epoch 3/20``
 header; else the index of the row, from 0. What no line reader knows is not malformed: stdout holds anything.
@@ -313,3 +313,11 @@ class TextLog:
         if self._declared in metrics:
             return self._row(metrics, step_value(metrics.pop(self._declared)))
         return self._row(metrics, self._counters.step(counts) if counts else None)
+
+
+def _eval_name(key: str) -> str:
+    return key if key.startswith("val_") else f"eval_{key}"
+
+
+def _estimate_name(key: str) -> str:
+    return "train_loss_est" if key == "train_loss" else key

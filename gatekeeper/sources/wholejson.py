@@ -69,9 +69,7 @@ def document_rows(name: str, text: str, skips: Skips, step_key: str | None = Non
         if metrics:
             yield _entry(metrics, step_key)
     else:
-        raise SourceError(
-            f"{name} is JSON but no metrics log: give JSON Lines, a History or a trainer_state.json"
-        )
+        raise SourceError(f"{name} is JSON but no metrics log: give JSON Lines, a History or a trainer state")
 
 
 def _is_history(document: Mapping[str, Any]) -> bool:
