@@ -1,20 +1,35 @@
-"""The gate (interim: stops on a non-finite loss; the judgment table follows)."""
+"""The gate: one run's metric stream in, one verdict a row out."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, replace
 from typing import Any
 
-from gatekeeper.config import Settings
+from gatekeeper.config import Settings, settings_from
 from gatekeeper.metrics import to_float
+from gatekeeper.review import Opinion, Reviewer, ReviewRequest, self_review
+from gatekeeper.roles import IGNORED, ROLES, Guess, understand
+from gatekeeper.run_state import RunState
+from gatekeeper.signals.track import Track
+from gatekeeper.signals.trend import Trend
+from gatekeeper.table import CHECKS, REPORT, REVIEW, row_of
 from gatekeeper.verdict import CurvePoint, Decision, Finding, Judgment, Verdict
 
 __all__ = ["Gate"]
 
+_HEAD = 5
+_QUIET = "too little evidence yet"
+
 
 class Gate:
-    """Judges one run's metric stream row by row."""
+    """Judges one run. ``observe`` is constant work a row (checkpoints come at a geometric pace) and bounded memory.
+
+    ``metric`` and ``mode`` ("min" or "max") name the objective; ``roles`` declares metrics (role → name, or name → role or "off");
+    ``config`` is a Settings or a mapping of its keys; ``reviewer`` replaces the built-in second opinion. The first STOP is
+    latched: later rows get the same verdict. No I/O, clock or randomness: the same rows give the same verdicts.
+    """
 
     def __init__(
         self,
@@ -22,63 +37,356 @@ class Gate:
         mode: str | None = None,
         roles: Mapping[str, str] | None = None,
         config: Settings | Mapping[str, Any] | None = None,
-        reviewer: object = None,
+        reviewer: Reviewer | None = None,
     ) -> None:
-        self.metric, self.mode, self.roles = metric, mode, dict(roles or {})
-        self.reset("start")
+        settings = config if isinstance(config, Settings) else settings_from(config or {})
+        if mode not in (None, "min", "max"):
+            raise ValueError(f"mode = {mode!r} must be 'min' or 'max'")
+        self.settings = replace(
+            settings,
+            metric=metric or settings.metric,
+            mode=mode or settings.mode,
+            roles={**settings.roles, **(roles or {})},
+        )
+        self._reviewer = reviewer
+        self._declared = _declared(self.settings.roles)
+        self._checks = tuple((name, check) for name, check in CHECKS if self.settings.rules.get(name) != "off")
         self.rows = 0
         self._waits = 0
+        self.resets = 0
+        self._begin()
 
-    def reset(self, reason: str) -> None:
-        """Forget the baselines; keep the counts."""
-        self.verdict = Verdict(Decision.WAIT, None, None, "no rows yet", None, 0)
-        self._points: list[CurvePoint] = []
+    def _begin(self) -> None:
+        self._run = RunState(self.settings, self.settings.metric)
+        self._tracks: dict[str, Track | None] = {}
         self._last_finite: tuple[int, float | None] | None = None
+        self._first_step: float | None = None
+        self._top_step = -math.inf
+        self._segment_row = self.rows
+        self._due = False
+        self._open = False
+        self._silent_at = 0
+        self._set(Decision.WAIT, None, None, _QUIET, (), "table", "")
+        self.verdict = Verdict(Decision.WAIT, None, None, "no rows yet", None, self.rows)
+
+    def _set(
+        self, decision: Decision, judgment: Judgment | None, rule: str | None, reason: str, findings: Sequence[Finding], by: str, advice: str
+    ) -> None:
+        self._answer = (decision, judgment, rule, reason, tuple(findings), by, advice)
 
     def observe(self, step: float | None, metrics: Mapping[str, object]) -> Verdict:
-        """Judge one row."""
-        self.rows += 1
+        """Judge one row: a flat mapping of metric names to values as logged (numbers, text such as "nan", None)."""
+        self.rows = row = self.rows + 1
         if self.verdict.stopped:
             return self.verdict
-        keys = [self.metric] if self.metric in metrics else []
-        keys += [key for key in metrics if "loss" in key.lower() and key not in keys]
-        values = {key: value for key in keys if (value := to_float(metrics[key])) is not None}
-        for key, value in values.items():
-            if not math.isfinite(value):
-                finding = Finding(
-                    "nonfinite-loss", Judgment.CLEARLY_BAD, key, step, value, None, f"{key} is {value} at step {step}"
-                )
-                self.verdict = Verdict(
-                    Decision.STOP, Judgment.CLEARLY_BAD, finding.rule, finding.message, step, self.rows,
-                    dict(values), {"loss": key}, (finding,),
-                )
-                return self.verdict
-        if values:
-            first = next(iter(values.values()))
-            self._last_finite = (self.rows, step)
-            self._points = [*self._points[-127:], CurvePoint(self.rows, step, first, first, first)]
-        decision = Decision.CONTINUE if self.rows > 5 else Decision.WAIT
-        self._waits += decision is Decision.WAIT
-        self.verdict = Verdict(decision, Judgment.UNSURE, "loss-flat", "nothing to object to", step, self.rows, dict(values))
-        return self.verdict
+        run, tracks = self._run, self._tracks
+        place = float(row) if step is None else float(step)
+        if step is not None:
+            self._follow(place)
+            run = self._run
+            tracks = self._tracks
+        run.row = row
+        run.step = step
+        due = self._open
+        clean = True
+        for name, raw in metrics.items():
+            track = tracks.get(name, _NEW)
+            if track is None:
+                continue
+            if track is _NEW:
+                track = self._admit(name, raw)
+                if track is None:
+                    continue
+            value = raw if type(raw) is float else to_float(raw)
+            if value is None or value - value != 0.0:
+                clean = self._odd(track, raw, value, row) and clean
+                due = True
+                continue
+            curve = track.curve
+            curve.push(value, row, place)
+            count = curve.n
+            if count <= _HEAD:
+                if count == 1:
+                    track.first_row = row
+                track.head.append(value)
+            if value == 0.0:
+                track.zeros += 1
+                due = due or track.zeros == 10
+            elif track.zeros:
+                track.zeros = 0
+            track.previous = track.last
+            track.last = value
+            track.last_row = row
+            if track.nonfinite_run or track.nulls:
+                track.nonfinite_run = track.nulls = 0
+                due = True
+            cost = track.sign * value
+            if cost > track.alarm or track.spike is not None:
+                track.alarmed(cost, row, place, self.settings.thresholds.far_height)
+                due = True
+            if count >= track.look_at:
+                track.checkpoint()
+                due = True
+                if track.guess.role == "lr":
+                    self._watch_lr(track, row)
+        if clean:
+            self._last_finite = (row, step)
+        if due or row >= self._silent_at:
+            self._judge()
+        decision, judgment, rule, reason, findings, by, advice = self._answer
+        if decision is Decision.WAIT:
+            self._waits += 1
+        self.verdict = verdict = Verdict(decision, judgment, rule, reason, step, row, {}, {}, findings, by, advice)
+        if decision is Decision.STOP:
+            verdict.metrics = self.values()
+            verdict.roles = run.roles
+        return verdict
+
+    def _follow(self, step: float) -> None:
+        """Notice a second run in the same file: the step falls back to where the first began."""
+        if self._first_step is None:
+            self._first_step = step
+        elif step <= self._first_step < self._top_step and self._top_step - self._first_step > 10 and self.rows - self._segment_row > 10:
+            self.reset("the step fell back to where the run began")
+            self._first_step = step
+        if step > self._top_step:
+            self._top_step = step
+
+    def _admit(self, name: str, raw: object) -> Track | None:
+        guess = self._declared.get(name)
+        if guess is None:
+            guess = understand(name)
+        if name == self.settings.metric:
+            direction = guess.direction or 1
+            if self.settings.mode is not None:
+                direction = 1 if self.settings.mode == "min" else -1
+            role = guess.role if guess.role not in (IGNORED, "train_metric") else "eval"
+            guess = Guess(role, direction, 1000 if role == "eval" else guess.rank, guess.kind)
+        if guess.role == IGNORED:
+            self._tracks[name] = None
+            return None
+        if to_float(raw) is None and raw is not None and not isinstance(raw, str):
+            return None  # an image, a table: another row may log a number under this name
+        track = Track(name, guess)
+        self._tracks[name] = track
+        self._run.admit(track)
+        return track
+
+    def _odd(self, track: Track, raw: object, value: float | None, row: int) -> bool:
+        """Take a value that is no finite number; return whether the row still counts as clean."""
+        if value is None:
+            if raw is None:
+                track.nulls += 1
+            return True
+        track.odd = value
+        track.nonfinite += 1
+        track.nonfinite_run += 1
+        track.nonfinite_row = row
+        return track.guess.role not in ("loss", "eval")
+
+    def _watch_lr(self, track: Track, row: int) -> None:
+        if track.curve.n > 20 and track.previous > 0.0 and track.last > self.settings.thresholds.lr_jump * track.previous:
+            self._run.lr_jump_row = row
+
+    def _judge(self) -> None:
+        run = self._run
+        # A silent metric raises no alarm of its own: look again after a while even if nothing else asks for it.
+        self._silent_at = self.rows + max(4, self.rows >> 5)
+        findings: list[Finding] = []
+        asked: list[Finding] = []
+        actions = self.settings.rules
+        good: Finding | None = None
+        for name, check in self._checks:
+            finding = check(run)
+            if finding is None:
+                continue
+            findings.append(finding)
+            action = actions.get(name)
+            if action == "warn":
+                continue
+            if finding.judgment is Judgment.CLEARLY_BAD or action == "stop":
+                advice = row_of(name).look_next
+                self._set(Decision.STOP, finding.judgment, name, _sentence(finding), findings, "table", advice)
+                return
+            if finding.judgment is Judgment.CLEARLY_FINE:
+                good = finding
+            elif row_of(name).decision.startswith(REVIEW):
+                asked.append(finding)
+        self._open = any(track.spike is not None or track.nonfinite_run or track.nulls for track in run.tracks.values())
+        if good is not None and not asked:
+            self._set(Decision.CONTINUE, Judgment.CLEARLY_FINE, good.rule, good.message, findings, "table", "")
+            return
+        if not run.tracks or (not asked and not findings):
+            ready = any(track.trend is not None for track in run.tracks.values())
+            if not ready:
+                self._set(Decision.WAIT, None, None, _QUIET, findings, "table", "")
+                return
+        opinion, by = self._second_opinion(ReviewRequest(run, tuple(asked)))
+        first = asked[0] if asked else good
+        advice = row_of(first.rule).look_next if first is not None else ""
+        reason = opinion.reason if first is None or opinion.reason == first.message else f"{first.message}; {opinion.reason}"
+        self._set(opinion.decision, Judgment.UNSURE, first.rule if first is not None else None, reason, findings, by, advice)
+
+    def _second_opinion(self, request: ReviewRequest) -> tuple[Opinion, str]:
+        if self._reviewer is not None:
+            try:
+                return self._reviewer(request), getattr(self._reviewer, "__name__", type(self._reviewer).__name__)
+            except Exception as fault:  # noqa: BLE001 - a reviewer's fault must not end the run it judges
+                return Opinion(Decision.WAIT, f"the reviewer failed: {type(fault).__name__}"), "self-review"
+        return self_review(request), "self-review"
+
+    def reset(self, reason: str) -> None:
+        """Forget the baselines and any latched STOP (a restore, an exploit, another configuration); counts stay."""
+        self.resets += 1
+        self._begin()
+        self.verdict = Verdict(Decision.WAIT, None, None, reason, None, self.rows)
+
+    def values(self) -> dict[str, float]:
+        """Return the latest value of each metric that has a role, as logged."""
+        return {
+            name: track.odd if track.nonfinite_row > track.last_row else track.last
+            for name, track in self._run.tracks.items()
+            if track.last_row or track.nonfinite_row
+        }
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """Return which metric plays which role."""
+        return self._run.roles
 
     @property
     def wait_share(self) -> float:
-        """Share of the rows at which the answer was WAIT."""
+        """Share of the rows at which the answer was WAIT (1.0 before any row)."""
         return self._waits / self.rows if self.rows else 1.0
 
     def curve(self, metric: str) -> Sequence[CurvePoint]:
-        """Return a bounded history of a metric."""
-        return self._points
+        """Return a metric's bounded history, at most 64 points; empty for one that has no role."""
+        track = self._tracks.get(metric)
+        if track is None:
+            return ()
+        curve = track.curve
+        return [
+            CurvePoint(int(row), step, mean, low, high)
+            for row, step, mean, low, high in zip(curve.ends, curve.steps, curve.means, curve.lows, curve.highs, strict=True)
+        ]
 
     def last_finite(self) -> tuple[int, float | None] | None:
-        """Return row and step of the last row at which everything decisive was finite."""
+        """Return row and step of the last row whose loss and held-out values were all finite."""
         return self._last_finite
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state as JSON-able values."""
-        return {"rows": self.rows, "waits": self._waits}
+        """Return the state as JSON-able values; configuration is not part of it."""
+        return {
+            "version": 1,
+            "rows": self.rows,
+            "waits": self._waits,
+            "resets": self.resets,
+            "tracks": [_pack(track.state()) for track in self._run.tracks.values()],
+            "trends": {name: _pack(astuple(track.trend)) for name, track in self._run.tracks.items() if track.trend is not None},
+            "ignored": [name for name, track in self._tracks.items() if track is None],
+            "order": list(self._tracks),
+            "run": [self._run.row, self._run.step, self._run.lr_jump_row],
+            "gate": _pack([self._last_finite, self._first_step, self._top_step, self._segment_row, self._open, self._silent_at]),
+            "answer": _pack_answer(self._answer),
+            "verdict": _pack(_verdict_state(self.verdict)),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take a state back."""
-        self.rows, self._waits = state["rows"], state["waits"]
+        """Go on from ``state_dict()``: the following rows get the same verdicts as without the interruption."""
+        self.rows, self._waits, self.resets = state["rows"], state["waits"], state["resets"]
+        self._begin()
+        for packed in state["tracks"]:
+            track = Track.from_state(_unpack(packed))
+            if (trend := state["trends"].get(track.name)) is not None:
+                track.trend = Trend(*_unpack(trend))
+            self._run.admit(track)
+        for name in state["order"]:
+            self._tracks[name] = self._run.tracks.get(name)
+        self._run.row, self._run.step, self._run.lr_jump_row = state["run"]
+        last, self._first_step, self._top_step, self._segment_row, self._open, self._silent_at = _unpack(state["gate"])
+        self._last_finite = tuple(last) if last is not None else None
+        self._answer = _unpack_answer(state["answer"])
+        self.verdict = _verdict_from(_unpack(state["verdict"]))
+
+
+_NEW: Any = object()
+
+
+def _sentence(finding: Finding) -> str:
+    return finding.message
+
+
+def _declared(roles: Mapping[str, str]) -> dict[str, Guess]:
+    """Read declarations written either way: role → metric, or metric → role or "off"."""
+    declared: dict[str, Guess] = {}
+    for key, target in roles.items():
+        role, name = (key, target) if key in ROLES else (target, key)
+        if role == "off" or name == "off":
+            if role in ROLES and name == "off":
+                continue
+            declared[name] = Guess(IGNORED, 0, 0)
+            continue
+        guess = understand(name)
+        direction = guess.direction or (1 if role in ("loss", "value_loss", "aux_loss", "eval") else 0)
+        kind = guess.kind or ("loss" if "loss" in role else "")
+        declared[name] = Guess(role, direction, 1000, kind)
+    return declared
+
+
+def _pack(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _pack(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_pack(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": repr(value)}
+    return value
+
+
+def _unpack(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"float"}:
+            return float(value["float"])
+        return {key: _unpack(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_unpack(item) for item in value]
+    return value
+
+
+def _finding_state(finding: Finding) -> dict[str, Any]:
+    return {**asdict(finding), "judgment": finding.judgment.value}
+
+
+def _finding_from(state: dict[str, Any]) -> Finding:
+    return Finding(**{**state, "judgment": Judgment(state["judgment"])})
+
+
+def _pack_answer(answer: tuple[Any, ...]) -> Any:
+    decision, judgment, rule, reason, findings, by, advice = answer
+    judged = judgment.value if judgment is not None else None
+    return _pack([decision.value, judged, rule, reason, [_finding_state(item) for item in findings], by, advice])
+
+
+def _unpack_answer(packed: Any) -> tuple[Any, ...]:
+    decision, judgment, rule, reason, findings, by, advice = _unpack(packed)
+    judged = Judgment(judgment) if judgment is not None else None
+    return Decision(decision), judged, rule, reason, tuple(_finding_from(item) for item in findings), by, advice
+
+
+def _verdict_state(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "answer": _pack_answer(
+            (verdict.decision, verdict.judgment, verdict.rule, verdict.reason, verdict.findings, verdict.decided_by, verdict.advice)
+        ),
+        "step": verdict.step,
+        "row": verdict.row,
+        "metrics": dict(verdict.metrics),
+        "roles": dict(verdict.roles),
+    }
+
+
+def _verdict_from(state: dict[str, Any]) -> Verdict:
+    decision, judgment, rule, reason, findings, by, advice = _unpack_answer(state["answer"])
+    return Verdict(
+        decision, judgment, rule, reason, state["step"], state["row"], state["metrics"], state["roles"], findings, by, advice
+    )

@@ -70,9 +70,9 @@ class CurvePoint:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Verdict:
-    """The gate's answer at one row.
+    """The gate's answer at one row (a value: nothing changes it once it is given; not frozen, since one is made every row).
 
     ``row`` counts from 1. ``metrics`` holds the last value of each metric that has a role, as logged (it may be
     non-finite). ``next_check_s`` is how long a periodic watcher should wait, in seconds.

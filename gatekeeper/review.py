@@ -1,0 +1,100 @@
+"""The second opinion: who decides when the table is unsure.
+
+The built-in reviewer is a statistical self-review: a slower, longer look at the objective over the whole run. It asks three things, each
+with a robust test on windows of an eighth of the run: did it learn at all (gain against noise and level), has it lost what it
+won (relapse as a share of the gain), and is anything open right now (a spike, a silent loss). A reviewer that the user names
+takes its place through the same interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from gatekeeper.run_state import RunState
+from gatekeeper.signals.track import Track
+from gatekeeper.signals.trend import Trend
+from gatekeeper.verdict import Decision, Finding
+
+__all__ = ["Opinion", "ReviewRequest", "Reviewer", "Standing", "primary", "self_review", "standing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """A reviewer's answer, in one sentence."""
+
+    decision: Decision
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewRequest:
+    """What a reviewer is asked: the run's state and the findings that nobody is sure of."""
+
+    run: RunState
+    findings: Sequence[Finding]
+
+
+Reviewer = Callable[[ReviewRequest], Opinion]
+
+
+class Standing(Enum):
+    """Where a metric stands in its own history."""
+
+    UNKNOWN = "too little evidence"
+    UNLEARNED = "it has not left its start"
+    RELAPSED = "it lost much of what it had won"
+    SOUND = "it learned and holds its level"
+
+
+def primary(run: RunState) -> Track | None:
+    """Return the metric the run is judged by: the objective once it has three values, else the training loss."""
+    objective = run.objective
+    if objective is not None and objective.trend is not None:
+        return objective
+    loss = run.loss
+    if loss is not None and loss.trend is not None and not run.is_game:
+        return loss
+    return objective
+
+
+def standing(run: RunState, track: Track) -> Standing:
+    """Return where a metric stands, by the thresholds in force."""
+    trend, limits = track.trend, run.settings.thresholds
+    if trend is None:
+        return Standing.UNKNOWN
+    if trend.gain_share < limits.learned_share or trend.gain_z < limits.learned_z:
+        return Standing.UNLEARNED
+    if _relapsed(run, track, trend):
+        return Standing.RELAPSED
+    return Standing.SOUND
+
+
+def _relapsed(run: RunState, track: Track, trend: Trend) -> bool:
+    limits = run.settings.thresholds
+    if trend.relapse_z < limits.relapse_z:
+        return False
+    if trend.relapse > limits.relapse_share:
+        return True
+    rise = (trend.level - trend.best) / max(abs(trend.best), 1e-300)
+    return track.guess.kind == "loss" and track.guess.role == "eval" and rise > limits.overfit_share
+
+
+# Findings that a sound objective does not outweigh: something is happening right now.
+_OPEN = frozenset({"spike-open", "metric-missing", "nonfinite-score", "smoke-no-decrease", "smoke-above-maximum", "slightly-worse-than-baseline"})
+
+
+def self_review(request: ReviewRequest) -> Opinion:
+    """Answer by the objective's standing; WAIT while something is open that it cannot outweigh."""
+    run = request.run
+    track = primary(run)
+    if track is None:
+        return Opinion(Decision.WAIT, "there is no metric yet to judge the run by")
+    where = standing(run, track)
+    if where is not Standing.SOUND:
+        return Opinion(Decision.WAIT, f"{track.name}: {where.value}")
+    for finding in request.findings:
+        if finding.rule in _OPEN:
+            return Opinion(Decision.WAIT, finding.message)
+    return Opinion(Decision.CONTINUE, f"{track.name}: {where.value}")

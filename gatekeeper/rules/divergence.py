@@ -1,0 +1,122 @@
+"""Losses that leave: spikes and their ends, steady divergence."""
+
+from __future__ import annotations
+
+from gatekeeper.rules.base import bad, number, rule, unsure
+from gatekeeper.run_state import RunState
+from gatekeeper.signals.track import Track
+from gatekeeper.verdict import Finding
+
+__all__: list[str] = []
+
+
+def _watched(run: RunState) -> list[Track]:
+    tracks = [track for track in run.all("loss", "eval") if track.watch]
+    objective = run.objective
+    if objective is not None and objective.watch and objective not in tracks:
+        tracks.append(objective)
+    return tracks
+
+
+def _objective_holds(run: RunState, track: Track) -> bool:
+    """Whether the goal itself stayed at (or near) its best since the spike opened."""
+    objective, spike = run.objective, track.spike
+    if objective is None or objective is track or spike is None or objective.trend is None:
+        return False
+    if objective.last_row <= spike.row:
+        return False
+    trend, limits = objective.trend, run.settings.thresholds
+    return trend.gain_share > limits.learned_share and trend.relapse < limits.relapse_share
+
+
+@rule("spike-divergent")
+def spike_divergent(run: RunState) -> Finding | None:
+    """A spike that ran away, or that went far and stayed.
+
+    Height is counted in starting levels: (value - level before) / max(|first value|, range covered). Run away: height above 1e8 after
+    growing 1000-fold since it opened. Stayed: nine tenths of its values above height 10, for 40 values (5 of a held-out loss) and 15%
+    of the values before it, not fading, and the objective did not hold. Source: spikes of recorded runs: bad batches return
+    within a tenth of the run, however high; what stays this far never returned. Wrong when the scale of the loss itself is changed
+    on purpose (a new term, another reduction). Not applied to losses of a game by persistence.
+    """
+    limits = run.settings.thresholds
+    for track in _watched(run):
+        spike = track.spike
+        if spike is None or spike.values < 2:
+            continue
+        if spike.height > limits.runaway_height and spike.growth > limits.runaway_growth:
+            return bad(
+                "spike-divergent", run, track, track.last, spike.base + limits.runaway_height * spike.scale,
+                f"{track.name} ran away from {number(spike.base)} to {number(track.last)} within {spike.values} values",
+            )  # fmt: skip
+        least = limits.lingering_values if track.guess.role != "eval" else limits.lingering_evals
+        if spike.values < max(least, limits.lingering_share * spike.before) or spike.far < 0.9 * spike.values or spike.fading:
+            continue
+        if run.is_game and track.guess.role != "eval" and spike.height < 1e4:
+            continue
+        if not _objective_holds(run, track):
+            return bad(
+                "spike-divergent", run, track, track.last, spike.base + limits.far_height * spike.scale,
+                f"{track.name} left {number(spike.base)} at row {spike.row} and has stayed around "
+                f"{number(spike.base + spike.total / spike.values)} for {spike.values} values",
+            )  # fmt: skip
+    return None
+
+
+@rule("loss-diverging")
+def loss_diverging(run: RunState) -> Finding | None:
+    """A loss that rises checkpoint after checkpoint, beyond its start and against its own noise.
+
+    Formula: 5 windows (an eighth of the run each, or single values in a short log) rise in a row, the level is one starting level
+    above the start, and 6 standard errors above the best. Source: the table of the training check ("increasing for more than
+    N steps"). Wrong for losses that rise by design; losses of a game and runs whose objective still improves are left out.
+    """
+    limits = run.settings.thresholds
+    for track in _watched(run):
+        trend = track.trend
+        if trend is None or trend.rises < limits.rising_checkpoints or (run.is_game and track.guess.kind != "loss"):
+            continue
+        if run.is_game and track.guess.role != "eval":
+            continue
+        above = (trend.level - trend.start) / track.scale()
+        if above < limits.rising_height or trend.relapse_z < limits.rising_z:
+            continue
+        objective = run.objective
+        if objective is not None and objective is not track and objective.trend is not None and objective.trend.best_at > 0.8:
+            continue
+        return bad(
+            "loss-diverging", run, track, trend.level, trend.start + limits.rising_height * track.scale(),
+            f"{track.name} has risen for {trend.rises} checkpoints in a row, to {number(trend.level)} from a start of "
+            f"{number(trend.start)} (noise {number(trend.noise)})",
+        )  # fmt: skip
+    return None
+
+
+@rule("spike-open")
+def spike_open(run: RunState) -> Finding | None:
+    """A loss above its normal range: more than ten standard deviations over its level.
+
+    Formula: value > level + 10 standard deviations, both from its own recent bins. Source: the training check's "sudden large jumps
+    (> 10× normal variance)". Some spikes are normal; how far and how long decide. Wrong when the loss is bimodal (mixup).
+    """
+    for track in _watched(run):
+        spike = track.spike
+        if spike is not None and spike.calm == 0 and spike.values < 5:
+            return unsure("spike-open", run, track, track.last, track.sign * track.alarm, f"{track.name} jumped to {number(track.last)} at row {spike.row}")
+    return None
+
+
+@rule("spike-lingering")
+def spike_lingering(run: RunState) -> Finding | None:
+    """A spike that has not come down after five values.
+
+    Formula: open for five values or more. Source: severity and persistence decide. Wrong when the loss has a new, higher level by design.
+    """
+    for track in _watched(run):
+        spike = track.spike
+        if spike is not None and spike.values >= 5:
+            return unsure(
+                "spike-lingering", run, track, track.last, track.sign * track.alarm,
+                f"{track.name} has been above its normal range since row {spike.row} (level before {number(track.sign * spike.base)})",
+            )  # fmt: skip
+    return None

@@ -1,0 +1,59 @@
+"""The life of a spike: it opens, and then it recovers, lingers or diverges."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["Spike"]
+
+
+@dataclass(slots=True)
+class Spike:
+    """An excursion of a loss above its normal range.
+
+    ``base``: the level before it; ``scale``: the larger of the loss's starting level and the range it had covered; heights are
+    counted in it, so a height of 1 means as bad as, or worse than, before training. ``before``: values seen before it opened.
+    """
+
+    row: int
+    step: float
+    before: int
+    base: float
+    scale: float
+    first: float
+    peak: float
+    total: float = 0.0
+    values: int = 0
+    far: int = 0
+    calm: int = 0
+    recent: float = 0.0
+
+    def feed(self, cost: float, far_height: float) -> None:
+        """Take one more value of the excursion (as a cost: lower is better)."""
+        self.values += 1
+        self.total += cost - self.base
+        self.peak = max(self.peak, cost)
+        self.recent = cost - self.base if self.values == 1 else 0.7 * self.recent + 0.3 * (cost - self.base)
+        if (cost - self.base) > far_height * self.scale:
+            self.far += 1
+
+    @property
+    def height(self) -> float:
+        """The latest (smoothed) height, in units of ``scale``."""
+        return self.recent / self.scale
+
+    @property
+    def fading(self) -> bool:
+        """Whether it is coming down: the latest height is below a fifth of its own mean."""
+        return self.recent < 0.2 * self.total / self.values
+
+    @property
+    def growth(self) -> float:
+        """How many times higher its peak is than its first value, above the base."""
+        rise = self.first - self.base
+        return (self.peak - self.base) / rise if rise > 0.0 else float("inf")
+
+    def state(self) -> dict[str, Any]:
+        """Return the state as JSON-able values."""
+        return asdict(self)

@@ -1,0 +1,110 @@
+"""One metric's streaming state: what every rule reads, kept in constant work per value and bounded memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gatekeeper.roles import Guess
+from gatekeeper.signals.curve import Curve
+from gatekeeper.signals.spike import Spike
+from gatekeeper.signals.trend import Trend, trend_of
+
+__all__ = ["Track"]
+
+_INFINITY = float("inf")
+_CLOSE_AFTER = 3  # calm values in a row that end a spike
+
+
+class Track:
+    """A metric with a role. ``sign`` turns its values into costs (lower is better); 0 is treated as 1.
+
+    ``alarm`` is the cost above which a value opens a spike (or keeps one open); it is renewed at each checkpoint.
+    """
+
+    __slots__ = (
+        "_since", "alarm", "curve", "first_row", "guess", "head", "last", "last_row", "look_at", "low", "name", "nonfinite",
+        "nonfinite_row", "nonfinite_run", "nulls", "odd", "previous", "recovered", "same", "sign", "spike", "trend", "watch", "zeros",
+    )  # fmt: skip
+
+    def __init__(self, name: str, guess: Guess) -> None:
+        self.name = name
+        self.guess = guess
+        self.sign = -1.0 if guess.direction < 0 else 1.0
+        self.watch = guess.role in ("loss", "aux_loss", "value_loss") or (guess.role == "eval" and guess.direction > 0)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything seen (a restore, an exploit, another seed in the same file)."""
+        self.curve = Curve()
+        self.head: list[float] = []
+        self.alarm = _INFINITY
+        self.look_at = 3
+        self.trend: Trend | None = None
+        self.spike: Spike | None = None
+        self.recovered = 0
+        self.last = self.previous = 0.0
+        self.low = _INFINITY
+        self.first_row = self.last_row = 0
+        self.nonfinite = self.nonfinite_run = self.nonfinite_row = 0
+        self.odd = 0.0
+        self.nulls = 0
+        self.zeros = self.same = 0
+
+    def checkpoint(self) -> None:
+        """Renew the trend and the alarm; called on a geometric schedule, so its cost per value is constant."""
+        curve = self.curve
+        self.look_at = curve.n + (curve.n >> 4 if curve.n < 512 else curve.n >> 5) + 1 if curve.n >= 16 else curve.n + 1
+        self.trend = trend = trend_of(curve, self.sign, self.head)
+        if trend is None or not self.watch or self.spike is not None:
+            return
+        # Normal range: ten standard deviations above the level; a range of w values is about 2·√(2·ln w) deviations wide.
+        deviation = max(trend.noise, trend.spread / 4.0)
+        self.alarm = max(trend.level, trend.before) + 10.0 * deviation + 1e-9 * abs(trend.level)
+
+    def scale(self) -> float:
+        """Return what the loss is measured in: the larger of its starting level and of the range it has covered."""
+        start = abs(self.head[0]) if self.head else 0.0
+        trend = self.trend
+        covered = trend.worst - trend.best if trend is not None else 0.0
+        return max(start, covered, 1e-300)
+
+    def alarmed(self, cost: float, row: int, step: float, far_height: float) -> None:
+        """Take a value above the alarm, or any value while a spike is open."""
+        spike = self.spike
+        if spike is None:
+            trend = self.trend
+            base = trend.level if trend is not None else cost
+            spike = self.spike = Spike(row, step, self.curve.n - 1, base, self.scale(), cost, cost)
+        if cost <= self.alarm:
+            spike.calm += 1
+            if spike.calm >= _CLOSE_AFTER:
+                self.spike = None
+                self.recovered += 1
+                self.checkpoint()
+                return
+        else:
+            spike.calm = 0
+        spike.feed(cost, far_height)
+
+    def state(self) -> dict[str, Any]:
+        """Return the state as JSON-able values."""
+        plain = {name: getattr(self, name) for name in self.__slots__ if name not in _DERIVED and hasattr(self, name)}
+        plain["curve"] = self.curve.state()
+        plain["head"] = list(self.head)
+        plain["spike"] = self.spike.state() if self.spike is not None else None
+        plain["guess"] = list(self.guess)
+        return plain
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Track:
+        """Rebuild a track from ``state()``."""
+        track = cls(state["name"], Guess(*state["guess"]))
+        for name, value in state.items():
+            if name not in ("guess", "curve", "spike"):
+                setattr(track, name, value)
+        track.curve = Curve.from_state(state["curve"])
+        track.spike = Spike(**state["spike"]) if state["spike"] is not None else None
+        return track
+
+
+_DERIVED = frozenset({"curve", "head", "spike", "guess", "trend", "_since"})

@@ -1,0 +1,121 @@
+"""Where a metric stands in its own history, judged against its own noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gatekeeper.signals.curve import Curve
+
+__all__ = ["Trend", "trend_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A metric's course so far, as a cost: lower is better whatever the metric's own direction.
+
+    ``start``, ``best``, ``level``: means over a window of an eighth of the bins (at the start, at the best place, now).
+    ``noise``: robust standard deviation of one bin around its neighbours. ``window``: bins in a window, ``bins``: in all.
+    ``best_at``: where the best window lies, 0 (first) to 1 (now). ``rises``: how many of the latest checkpoints rose in a row.
+    """
+
+    n: int
+    bins: int
+    window: int
+    start: float
+    best: float
+    level: float
+    worst: float
+    noise: float
+    best_at: float
+    rises: int
+    before: float
+    spread: float
+
+    @property
+    def gain(self) -> float:
+        """What was won from the start to the best window (same unit as the metric)."""
+        return self.start - self.best
+
+    @property
+    def gain_share(self) -> float:
+        """The gain as a share of the larger of the start and the best level: free of scale; 0 where nothing was won."""
+        size = max(abs(self.start), abs(self.best))
+        return self.gain / size if size > 0.0 else 0.0
+
+    @property
+    def gain_z(self) -> float:
+        """The gain in standard errors of a window mean; how sure it is that anything was won."""
+        return _ratio(self.gain, self.noise * (2.0 / self.window) ** 0.5)
+
+    @property
+    def relapse(self) -> float:
+        """How much of the gain is lost again: 0 at the best, 1 back at the start, above 1 worse than at the start."""
+        return _ratio(self.level - self.best, self.gain)
+
+    @property
+    def relapse_z(self) -> float:
+        """The loss since the best window in standard errors."""
+        return _ratio(self.level - self.best, self.noise * (2.0 / self.window) ** 0.5)
+
+
+def _ratio(over: float, under: float) -> float:
+    if over <= 0.0:
+        return 0.0
+    return over / under if under > 0.0 else float("inf")
+
+
+def trend_of(curve: Curve, sign: float, head: list[float]) -> Trend | None:
+    """Return the trend of a curve; ``sign`` is -1.0 where higher is better; None before three values.
+
+    The noise is 1.4826 × the median absolute difference of neighbouring bins around its median, over √2, in the later half: a
+    robust estimate that trends barely touch. It is too small for strongly correlated noise, which is why relapses must also be
+    a share of the gain.
+    """
+    costs = [sign * mean for mean in curve.means]
+    mean, count = curve.tail()
+    if count * 2 > curve.width:
+        costs.append(sign * mean)
+    bins = len(costs)
+    if bins < 3:
+        return None
+    window = max(1, bins >> 3)
+    total = sum(costs[:window])
+    sums = [total]
+    for index in range(window, bins):
+        total += costs[index] - costs[index - window]
+        sums.append(total)
+    best_sum = min(sums)
+    places = len(sums)
+    best_index = places - 1 - sums[::-1].index(best_sum)
+    first = sums[0] / window
+    if curve.width > 1:  # the first bin already averages over learning: the first values themselves say where it began
+        opening = head[:3]
+        first = max(first, sign * sum(opening) / len(opening))
+    elif window > 1:
+        first = max(first, sum(costs[:2]) / 2.0)
+
+    steps = [after - here for here, after in zip(costs, costs[1:])]  # noqa: B905 - one shorter on purpose
+    later = sorted(steps[len(steps) // 2 :] if len(steps) >= 10 else steps)
+    middle = later[len(later) // 2]
+    noise = 1.0483 * sorted([abs(step - middle) for step in later])[len(later) // 2]
+
+    stride = window
+    rises = 0
+    while rises + 2 <= (places - 1) // stride + 1 and sums[places - 1 - rises * stride] > sums[places - 1 - (rises + 1) * stride]:
+        rises += 1
+    back = max(0, places - 1 - max(window, bins // 4))
+    spreads = sorted([high - low for high, low in zip(curve.highs[-16:], curve.lows[-16:])])  # noqa: B905
+    return Trend(
+        n=curve.n,
+        bins=bins,
+        window=window,
+        start=first,
+        best=best_sum / window,
+        level=sums[-1] / window,
+        worst=max(sums) / window,
+        noise=noise,
+        best_at=best_index / (places - 1) if places > 1 else 1.0,
+        rises=rises,
+        before=sums[back] / window,
+        spread=spreads[len(spreads) // 2] if curve.width > 1 else 4.0 * noise,
+    )
