@@ -1,0 +1,158 @@
+"""Labels by outcome: what became of a run, measured at its end; never what fault was planted.
+
+Levels. A series' *end level* is the median of its last tenth; its *best level* is the best running median over a
+twentieth of it (at least three points). *Progress* is (level - chance) / (best end level of any run of the same task -
+chance): 0 is a guess, 1 is the best run of the task. Chance is known for every task. U is the training loss of a guess
+minus the lowest training loss at which any run of the task ended.
+
+In this order:
+
+1.  The weights, or what the model computes in the last tenth, are NaN or infinite: ``stop``, nan.
+    Non-finite for a while and finite again at the end: not scored.
+2.  The training loss ends above a guess's by more than 3 U and above its own best by U, and the objective is no better
+    than a guess: ``stop``, diverged. By more than U: ``flag``, diverged. With an objective that is better than a
+    guess: not scored (the two disagree).
+3.  The value foretold at the end is over three times the return got, and progress is under 0.5: ``flag``,
+    q_overestimation.
+4.  Best progress under 0.1: ``flag``, never_learned. Under 0.2: not scored.
+5.  Held-out loss ends above its own best by 0.3 of what there was to gain while the training loss went down: ``flag``,
+    overfit; not scored where the objective is an accuracy that lost nothing.
+6.  Best progress of 0.5 or more and 0.35 of it lost at the end: ``flag``, lost. 0.1 to 0.35 lost: not scored (damaged).
+7.  The weights stood still for the last tenth of the budget: not scored (idle: a waste, whatever the level).
+8.  Progress of 0.75 or more at the end: ``continue``, healthy.
+9.  The rest: not scored (slow).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from record import Truth
+
+Series = Sequence[tuple[int, float]]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run's label: what a gate should have said (empty: not scored), why, and from which row it was bad."""
+
+    expected: str
+    label: str
+    first_bad_row: int | None
+    end: float  # the objective's end level
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """The best that any run of a task reached."""
+
+    best_end: float
+    best_loss_end: float
+    best_eval_loss: float
+
+
+def values(series: Series) -> Floats:
+    return np.array([value for _, value in series], dtype=float)
+
+
+def end_level(series: Series) -> float:
+    """Return the median of the last tenth, at least three points (NaN where there are none)."""
+    tail = values(series)[-max(3, len(series) // 10) :]
+    return float(np.median(tail)) if len(tail) else math.nan
+
+
+def running_median(series: Series) -> Floats:
+    """Return the running median over a twentieth of the series, at least three points; NaN counts as worst."""
+    data = values(series)
+    width = min(max(3, len(data) // 20), len(data))
+    if not width:
+        return np.array([math.nan])
+    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(data, width), axis=1))
+
+
+def best_level(series: Series, mode: str) -> float:
+    """Return the best running median."""
+    levels = running_median(series)
+    levels = levels[np.isfinite(levels)]
+    if not len(levels):
+        return math.nan
+    return float(levels.max() if mode == "max" else levels.min())
+
+
+def yardstick(runs: Iterable[Truth]) -> Yardstick:
+    """Measure the best levels over a task's runs."""
+    truths = list(runs)
+
+    def best(numbers: Iterable[float], mode: str) -> float:
+        finite = [n for n in numbers if math.isfinite(n)]
+        return (max if mode == "max" else min)(finite, default=math.nan)
+
+    return Yardstick(
+        best((end_level(t.objective) for t in truths), truths[0].mode),
+        best((end_level(t.loss) for t in truths), "min"),
+        best((best_level(t.eval_loss, "min") for t in truths), "min"),
+    )
+
+
+def first_row_above(series: Series, level: float) -> int | None:
+    """Return the first row from which the running median stays above a level to the end."""
+    data = values(series)
+    width = min(5, len(data))
+    levels = np.median(np.lib.stride_tricks.sliding_window_view(data, width), axis=1)
+    below = np.flatnonzero(levels <= level)
+    first = 0 if not len(below) else int(below[-1]) + 1
+    return series[min(first + width // 2, len(series) - 1)][0]
+
+
+def judge(truth: Truth, yard: Yardstick, rows: int) -> Outcome:
+    """Label one run by the rules of this module."""
+    end = end_level(truth.objective)
+    if truth.broken_at_end or (truth.last_broken is not None and truth.last_broken > 0.9 * rows):
+        return Outcome("stop", "nan", truth.broke_at, math.nan)
+    if truth.broke_at is not None:
+        return Outcome("", "nan_survived", truth.broke_at, end)
+
+    def progress(level: float) -> float:
+        return (level - truth.chance) / (yard.best_end - truth.chance)
+
+    reached, kept = progress(best_level(truth.objective, truth.mode)), progress(end)
+    if math.isfinite(truth.chance_loss):
+        unit = truth.chance_loss - yard.best_loss_end
+        loss_end = end_level(truth.loss)
+        own_best = min(best_level(truth.loss, "min"), truth.loss[0][1])
+        if loss_end > truth.chance_loss + unit and loss_end > own_best + unit:
+            if kept > 0:
+                return Outcome("", "train_and_eval_disagree", None, end)
+            first = first_row_above(truth.loss, truth.chance_loss + 0.25 * unit)
+            return Outcome("stop" if loss_end > truth.chance_loss + 3 * unit else "flag", "diverged", first, end)
+    if truth.q_ratio is not None and truth.q_ratio > 3 and kept < 0.5:
+        return Outcome("flag", "q_overestimation", truth.fault_row, end)
+    if reached < 0.2:
+        return Outcome("flag" if reached < 0.1 else "", "never_learned", None, end)
+    if overfitted(truth, yard):
+        lost_nothing = truth.mode == "max" and reached - kept < 0.05
+        return Outcome("" if lost_nothing else "flag", "overfit", None, end)
+    if reached - kept >= 0.1:
+        lost = reached >= 0.5 and reached - kept >= 0.35
+        return Outcome("flag" if lost else "", "lost" if lost else "damaged", truth.fault_row, end)
+    if truth.idle_at_end:
+        return Outcome("", "idle", None, end)
+    return Outcome("continue", "healthy", None, end) if kept >= 0.75 else Outcome("", "slow", None, end)
+
+
+def overfitted(truth: Truth, yard: Yardstick) -> bool:
+    """Whether held-out loss rose by 0.3 of what there was to gain after its best, while training loss fell."""
+    if not truth.eval_loss or not math.isfinite(truth.chance_loss):
+        return False
+    levels = running_median(truth.eval_loss)
+    lowest = int(np.argmin(levels))
+    rise = end_level(truth.eval_loss) - levels[lowest]
+    then = truth.eval_loss[min(lowest, len(truth.eval_loss) - 1)][0]
+    before = [value for row, value in truth.loss if row <= then] or [truth.loss[0][1]]
+    fell = end_level(truth.loss) < np.median(before[-max(3, len(truth.loss) // 20) :])
+    return bool(rise > 0.3 * (truth.chance_loss - yard.best_eval_loss) and fell)
