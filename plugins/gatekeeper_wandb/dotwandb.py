@@ -10,6 +10,7 @@ from urllib.parse import quote, urlsplit
 
 from gatekeeper.errors import SourceError
 from gatekeeper.sources.base import Row, SourceOptions
+
 from gatekeeper_wandb.logblocks import LogBlocks
 from gatekeeper_wandb.records import (
     HISTORY,
@@ -83,6 +84,7 @@ class DotWandbSource:
 
         Raises:
             SourceError: The file cannot be read, is no `.wandb` file, or is at its end without a row.
+
         """
         for record in self._log.records():
             try:

@@ -57,6 +57,7 @@ class LogBlocks:
 
         Raises:
             SourceError: The file cannot be opened or is no `.wandb` file.
+
         """
         try:
             with self._open() as file:

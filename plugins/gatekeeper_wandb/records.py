@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from gatekeeper_wandb.wire import WireError, fields, signed, text, zigzag
 
-__all__ = ["RunInfo", "apply_record", "history_items", "record_kind", "system_items"]
+__all__ = ["KINDS", "RunInfo", "apply_record", "history_items", "record_kind", "system_items"]
 
 # Field numbers of wandb_internal.proto; a test holds them against the definitions of the installed SDK.
 HISTORY, CONFIG, STATS, RUN, EXIT, PREEMPTING = 2, 5, 7, 17, 18, 23
@@ -43,6 +42,7 @@ def history_items(payload: bytes) -> dict[str, Any]:
 
     Raises:
         WireError: The payload is no history record.
+
     """
     row: dict[str, Any] = {}
     step = 0
@@ -127,20 +127,11 @@ def _item(value: int | float | bytes) -> tuple[str, Any]:
 
 def _value(encoded: bytes) -> Any:
     """Return a JSON value; NaN and Infinity come bare, as Go and Python write them."""
-    if encoded[:1] in b"-0123456789NI" and encoded:
-        try:
-            return float(encoded)
-        except ValueError:
-            pass
     try:
+        if encoded.isdigit():
+            return int(encoded)
+        if encoded[:1] in (b"-", b"N", b"I") or encoded[:1].isdigit():
+            return float(encoded)
         return json.loads(encoded)
     except ValueError:
         raise WireError("a value is no JSON") from None
-
-
-def iter_records(records: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield (kind, payload) of the records that matter."""
-    for record in records:
-        kind, payload = record_kind(record)
-        if kind:
-            yield kind, payload

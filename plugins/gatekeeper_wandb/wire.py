@@ -24,6 +24,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
 
     Raises:
         WireError: The bytes are no message.
+
     """
     position, end = 0, len(data)
     while position < end:
