@@ -10,17 +10,24 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
+
+from gatekeeper.text import shorten
 
 __all__ = ["MARK", "is_secret_name", "redact", "redact_text", "redact_url"]
 
 MARK = "[redacted]"
 _URL_MARK = "redacted"  # in user:password@, where brackets would make the URL unparsable
 _MAX_DEPTH = 24
-_CONTAINERS = (Mapping, list, tuple, set, frozenset)
+_MAX_TEXT = 500
+_MAX_ITEMS = 200
+_SEQUENCES = (list, tuple, set, frozenset)
+_CONTAINERS = (Mapping, *_SEQUENCES)
+_NON_FINITE = frozenset({"NaN", "Infinity", "-Infinity"})
+_OPTION = re.compile(r"-{0,2}[A-Za-z_][\w.-]*")
 
 
 def _words(text: str) -> frozenset[str]:
@@ -93,28 +100,21 @@ _QUOTED_VALUE = {
 }
 
 
-def redact(obj: object) -> Any:
+def redact(obj: object, *, limit: int | None = None) -> Any:
     """Return a copy of ``obj`` (any nesting of containers) as plain JSON-able values without secrets.
 
     Numbers, booleans and None stay; objects that are no data classes or mappings become their redacted text.
+    With a ``limit`` the result holds about that many characters at most: long texts and containers are cut,
+    and what lies deep before what lies on top.
     """
-    try:
-        return _redact(obj, 0, ())
-    except Exception:  # noqa: BLE001 - someone else's __str__, items() or __iter__; what cannot be read is not shown
-        return MARK
+    return _Walk(_secrets_of_environment(), limit).visit(obj)
 
 
 def redact_text(text: object) -> str:
     """Return ``text`` with ``[redacted]`` for everything that looks like a secret or is called one."""
     try:
-        string = str(text)
-        for secret in _secrets_of_environment():
-            string = string.replace(secret, MARK)
-        string = redact_url(_SHAPES.sub(MARK, string))
-        string = _HEADER.sub(rf"\1\2{MARK}", string)
-        string = _SCHEME.sub(_hide_scheme, string)
-        return _hide_named(string)
-    except Exception:  # noqa: BLE001 - as above
+        return _redact_string(str(text), _secrets_of_environment())
+    except Exception:  # noqa: BLE001 - someone else's __str__: what cannot be read is not shown
         return MARK
 
 
@@ -136,7 +136,7 @@ def is_secret_name(name: object, value: object = "") -> bool:
     if not strength or value is None or isinstance(value, bool):
         return False
     if strength == 2:  # no password is a float, but a metric may be called like one
-        return not isinstance(value, float) and value not in ("NaN", "Infinity", "-Infinity")
+        return not isinstance(value, float) and not (isinstance(value, str) and value in _NON_FINITE)
     if isinstance(value, str):
         return not (_is_number(value) or (_TEXT_TOKEN_VALUE.match(value) and value != MARK))
     return not isinstance(value, (int, float, *_CONTAINERS))
@@ -174,30 +174,104 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _redact(obj: object, depth: int, parents: tuple[int, ...]) -> Any:
-    if obj is None or isinstance(obj, (bool, int, float)):
-        return obj
-    if isinstance(obj, str):
-        return redact_text(obj)
-    if isinstance(obj, (bytes, bytearray)):
-        return redact_text(bytes(obj).decode("utf-8", "replace"))
-    if getattr(obj, "ndim", None) == 0 and hasattr(obj, "item"):  # a NumPy scalar or a 0-d array
-        return _redact(obj.item(), depth + 1, parents) if depth < _MAX_DEPTH else MARK
-    pairs = _pairs(obj)
-    if pairs is None and not isinstance(obj, (list, tuple, set, frozenset)):
-        return redact_text(obj)
-    if depth >= _MAX_DEPTH or id(obj) in parents:
-        return "[nested too deeply]"
-    inner = (*parents, id(obj))
+class _Walk:
+    """One walk through nested values: what is secret in this process, and how much may still be kept."""
 
-    def visit(item: object) -> Any:
-        return _redact(item, depth + 1, inner)
+    def __init__(self, secrets: list[str], limit: int | None) -> None:
+        self._secrets = secrets
+        self._limited = limit is not None
+        self._left = limit or 0
 
-    if pairs is not None:
-        return _redact_mapping(pairs, visit)
-    assert isinstance(obj, (list, tuple, set, frozenset))  # noqa: S101 - for the type checker: see above
-    items = _redact_sequence(list(obj), visit)
-    return tuple(items) if isinstance(obj, tuple) else items
+    def visit(self, obj: object, parents: tuple[int, ...] = ()) -> Any:
+        """Return a value without secrets; one that cannot be read is not shown."""
+        try:
+            return self._visit(obj, parents)
+        except Exception:  # noqa: BLE001 - someone else's __str__, items() or __iter__
+            return MARK
+
+    def _visit(self, obj: object, parents: tuple[int, ...]) -> Any:
+        if obj is None or isinstance(obj, (bool, int, float)):
+            self._left -= 8
+            return obj
+        if isinstance(obj, (bytes, bytearray)):
+            obj = bytes(obj).decode("utf-8", "replace")
+        if isinstance(obj, str):
+            return self._text(obj)
+        if getattr(obj, "ndim", None) == 0 and hasattr(obj, "item"):  # a NumPy scalar or a 0-d array
+            plain = obj.item()
+            return self._text(str(obj)) if getattr(plain, "ndim", None) == 0 else self._visit(plain, parents)
+        pairs = _pairs(obj)
+        if pairs is None and not isinstance(obj, _SEQUENCES):
+            return self._text(str(obj))
+        if len(parents) >= _MAX_DEPTH or id(obj) in parents:
+            return "[nested too deeply]"
+        parents = (*parents, id(obj))
+        if pairs is not None:
+            return self._mapping(pairs, parents)
+        items = self._sequence(list(cast("Iterable[object]", obj)), parents)
+        return tuple(items) if isinstance(obj, tuple) else items
+
+    def _text(self, text: str) -> str:
+        if self._limited:  # cut once before, with room for a secret at the edge, and once after
+            text = shorten(_redact_string(text[: 2 * _MAX_TEXT], self._secrets), _MAX_TEXT)
+        else:
+            text = _redact_string(text, self._secrets)
+        self._left -= len(text) + 8
+        return text
+
+    def _room(self, count: int) -> int:
+        """Return how many of ``count`` items may be kept."""
+        if not self._limited:
+            return count
+        return min(count, _MAX_ITEMS) if self._left > 0 else 0
+
+    def _mapping(self, pairs: list[tuple[object, object]], parents: tuple[int, ...]) -> dict[str, Any]:
+        named = {key.lower(): value for key, value in pairs if isinstance(key, str)}
+        # {"name": "API_KEY", "value": "…"}, as container specifications write it
+        label = named.get("name", named.get("key", ""))
+        hidden = "value" if is_secret_name(label, named.get("value")) else None
+        kept = pairs[: self._room(len(pairs))]
+        names = [self._text(str(key)) for key, _ in kept]
+        found: dict[str, Any] = dict.fromkeys(
+            names
+        )  # in the original order, but what lies on top is seen first
+        for index in sorted(range(len(kept)), key=lambda index: isinstance(kept[index][1], _CONTAINERS)):
+            found[names[index]] = self._named(*kept[index], parents, hidden)
+        if len(pairs) > len(kept):
+            found["…"] = f"{len(pairs) - len(kept)} more"
+        return found
+
+    def _named(self, key: object, value: object, parents: tuple[int, ...], hidden: str | None) -> Any:
+        if is_secret_name(key, value) or (hidden and str(key).lower() == hidden):
+            return MARK
+        if isinstance(value, _CONTAINERS) and is_secret_name(key):
+            return _hide_texts(self.visit(value, parents))
+        if isinstance(value, str) and _COMMIT.fullmatch(value) and _is_commit(str(key)):
+            return value
+        return self.visit(value, parents)
+
+    def _sequence(self, items: list[object], parents: tuple[int, ...]) -> list[Any]:
+        """Redact items; one that follows ``--api-key``, or a name in a pair, is that option's value."""
+        kept = items[: self._room(len(items))]
+        found: list[Any] = []
+        for index, item in enumerate(kept):
+            before = kept[index - 1] if index else None
+            if isinstance(before, str) and _is_option(before, item, pair=len(items) == 2):
+                found.append(MARK)
+            else:
+                found.append(self.visit(item, parents))
+        if len(items) > len(kept):
+            found.append(f"… {len(items) - len(kept)} more")
+        return found
+
+
+def _redact_string(text: str, secrets: list[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, MARK)
+    text = redact_url(_SHAPES.sub(MARK, text))
+    text = _HEADER.sub(rf"\1\2{MARK}", text)
+    text = _SCHEME.sub(_hide_scheme, text)
+    return _hide_named(text)
 
 
 def _pairs(obj: object) -> list[tuple[object, object]] | None:
@@ -215,24 +289,6 @@ def _pairs(obj: object) -> list[tuple[object, object]] | None:
     return None
 
 
-def _redact_mapping(pairs: list[tuple[object, object]], visit: Callable[[object], Any]) -> dict[str, Any]:
-    named = {str(key).lower(): value for key, value in pairs if isinstance(key, str)}
-    # {"name": "API_KEY", "value": "…"}, as container specifications write it
-    hidden = "value" if is_secret_name(named.get("name", named.get("key", "")), named.get("value")) else None
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        name = redact_text(key)
-        if is_secret_name(key, value) or (hidden and str(key).lower() == hidden):
-            found[name] = MARK
-        elif isinstance(value, _CONTAINERS) and is_secret_name(key):
-            found[name] = _hide_texts(visit(value))
-        elif isinstance(value, str) and _COMMIT.fullmatch(value) and _is_commit(str(key)):
-            found[name] = value
-        else:
-            found[name] = visit(value)
-    return found
-
-
 def _hide_texts(value: Any) -> Any:
     """Hide every text in a redacted container under a name like ``auth`` or ``token``; numbers stay."""
     if isinstance(value, dict):
@@ -242,15 +298,10 @@ def _hide_texts(value: Any) -> Any:
     return MARK if isinstance(value, str) and not _is_number(value) else value
 
 
-def _redact_sequence(items: list[object], visit: Callable[[object], Any]) -> list[Any]:
-    """Redact items; one that follows ``--api-key``, or a name in a pair, is that option's value."""
-    found: list[Any] = []
-    for index, item in enumerate(items):
-        before = items[index - 1] if index else None
-        named = isinstance(before, str) and (before.startswith("-") or (len(items) == 2 and len(before) < 80))
-        option = named and "=" not in str(before) and " " not in str(before) and is_secret_name(before, item)
-        found.append(MARK if option and not str(item).startswith("--") else visit(item))
-    return found
+def _is_option(name: str, value: object, *, pair: bool) -> bool:
+    if str(value).startswith("--") or len(name) > 80 or not _OPTION.fullmatch(name):
+        return False
+    return (pair or name.startswith("-")) and is_secret_name(name, value)
 
 
 def _is_commit(name: str) -> bool:
@@ -285,6 +336,8 @@ def _hide_named(text: str) -> str:
     while match := _NAME.search(text, position):
         position = match.end()
         if match["space"] and not match["dashes"]:  # prose; only an option's value follows a blank
+            continue
+        if not _name_strength(match["name"]):
             continue
         opening = match["open"] or ""
         pattern = _QUOTED_VALUE.get(opening[-2:], _BARE_VALUE)

@@ -56,7 +56,7 @@ class Journal:
                 f"{self.path} holds stops only: make the note with gatekeeper.notes.stop_note"
             )
         entry = redact(note)
-        if not _ID.fullmatch(str(entry.get("id"))):
+        if not _ID.fullmatch(str(entry.get("id") or "")):
             entry["id"] = secrets.token_hex(8)
         self._stops.append(entry, patience_s)
 

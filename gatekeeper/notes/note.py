@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from gatekeeper import strictjson
-from gatekeeper.redact import redact, redact_text, redact_url
+from gatekeeper.redact import redact, redact_text
 from gatekeeper.text import shorten
 
 if TYPE_CHECKING:
@@ -24,9 +24,7 @@ _POINTS = 8  # … and how many points
 _FINDINGS = 20
 _METRICS = 64
 _TEXT = 2000
-_CONFIG_TEXT = 500
-_CONFIG_ITEMS = 200
-_CONFIG_BYTES = 64 * 1024
+_CONFIG_CHARACTERS = 50_000
 
 
 def now() -> str:
@@ -91,10 +89,10 @@ def stop_note(
         "seconds_saved": seconds_saved,
         "last_finite": {"row": last_finite[0], "step": last_finite[1]} if last_finite else None,
         "last_finite_checkpoint": _text(last_finite_checkpoint),
-        "config": _bounded_config(config),
+        "config": _config(config),
     }
     if extra:
-        note["extra"] = _bounded(redact(extra))
+        note["extra"] = redact(extra, limit=_CONFIG_CHARACTERS)
     finite: dict[str, Any] = strictjson.finite(redact(note))
     return finite
 
@@ -126,33 +124,20 @@ def _attempt(call: Callable[..., Any], *arguments: object) -> Any:
 
 
 def _text(value: object) -> str | None:
-    return None if value is None else shorten(redact_text(value), _TEXT)
+    return None if value is None else _plain(value)
 
 
 def _url(value: object) -> str | None:
-    return None if not value else shorten(redact_url(redact_text(value)), _TEXT)
+    return _plain(value) if value else None
 
 
-def _bounded_config(config: object) -> Any:
-    if config is None:
-        return None
-    bounded = _bounded(redact(config))
-    if isinstance(bounded, dict):
-        bounded.pop("_wandb", None)
-        if len(strictjson.dumps(bounded)) > _CONFIG_BYTES:
-            flat = {key: value for key, value in bounded.items() if not isinstance(value, (dict, list))}
-            bounded = {**flat, "…": f"{len(bounded) - len(flat)} nested entries left out"}
-    return bounded
+def _plain(value: object) -> str:
+    text: str = _attempt(str, value) or ""
+    return shorten(redact_text(text[: 2 * _TEXT]), _TEXT)
 
 
-def _bounded(value: Any) -> Any:
-    """Return ``value`` with long texts and containers cut: a note is read by people."""
-    if isinstance(value, str):
-        return shorten(value, _CONFIG_TEXT)
-    if isinstance(value, dict):
-        kept = {key: _bounded(item) for key, item in list(value.items())[:_CONFIG_ITEMS]}
-        return kept if len(value) <= _CONFIG_ITEMS else {**kept, "…": f"{len(value) - _CONFIG_ITEMS} more"}
-    if isinstance(value, (list, tuple)):
-        items = [_bounded(item) for item in value[:_CONFIG_ITEMS]]
-        return items if len(value) <= _CONFIG_ITEMS else [*items, f"… {len(value) - _CONFIG_ITEMS} more"]
-    return value
+def _config(config: object) -> Any:
+    found = redact(config, limit=_CONFIG_CHARACTERS)
+    if isinstance(found, dict):
+        found.pop("_wandb", None)  # what the SDK notes about itself
+    return found
