@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Transient:
-    """A connectivity failure: worth another try, after ``retry_after_s`` seconds if the server named a time."""
+    """A connectivity failure: worth another try, after ``retry_after_s`` seconds if the server said so."""
 
     retry_after_s: float | None = None
 
@@ -100,7 +100,7 @@ def causes(error: BaseException) -> list[BaseException]:
 
 
 def classify_error(error: BaseException) -> Transient | None:
-    """Classify by status where an HTTP response is attached, else by cause (refused, reset, timed out, no DNS)."""
+    """Classify by HTTP status where a response is attached, else by cause (refused, reset, timed out)."""
     chain = causes(error)
     for link in chain:
         response = getattr(link, "response", None)
@@ -133,8 +133,8 @@ _SSH_ANSWERS = re.compile(
 def classify_ssh(stderr: str) -> Transient | None:
     """Classify what ssh printed when it exited with 255: an answer (None), or a lost connection.
 
-    What is not known to be an answer is a lost connection: names that do not resolve, refused, reset and timed-out
-    connections, a server that is starting. A name that will never resolve costs the deadline and is reported.
+    What is not known to be an answer is a lost connection: names that do not resolve, refused, reset and
+    timed-out connections, a server that is starting. A name that never resolves costs the deadline.
     """
     return None if _SSH_ANSWERS.search(stderr) else Transient()
 
@@ -142,7 +142,8 @@ def classify_ssh(stderr: str) -> Transient | None:
 def within(seconds: float, operation: Callable[[], T]) -> T:
     """Return ``operation()``, or raise TimeoutError where it takes longer; it is then left to end by itself.
 
-    For client calls that cannot be bounded otherwise. The thread is a daemon: it does not keep the process alive.
+    For client calls that cannot be bounded otherwise. The thread is a daemon: it does not keep the process
+    alive.
     """
     result: list[T] = []
     failure: list[BaseException] = []
@@ -150,7 +151,7 @@ def within(seconds: float, operation: Callable[[], T]) -> T:
     def work() -> None:
         try:
             result.append(operation())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
             failure.append(error)
 
     thread = threading.Thread(target=work, name="gatekeeper-bounded-call", daemon=True)
@@ -222,7 +223,8 @@ def try_until(
         attempts = retrying.statistics.get("attempt_number", 1)
         raise Unreachable(
             f"{what} did not answer within {policy.deadline_s:g} s ({attempts} "
-            f"{'try' if attempts == 1 else 'tries'}; last: {_shown(failures[0])}); it is tried again at the next look"
+            f"{'try' if attempts == 1 else 'tries'}; last: {_shown(failures[0])}); "
+            "it is tried again at the next look"
         ) from failures[0]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import shutil
 import struct
 import tempfile
@@ -38,10 +39,10 @@ def loader_class() -> Callable[[str], Any]:
 
     """
     try:
-        from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+        module = importlib.import_module("tensorboard.backend.event_processing.event_file_loader")
     except ImportError:
         raise MissingExtra("tensorboard", "tensorboard") from None
-    return LegacyEventFileLoader  # type: ignore[no-any-return]
+    return module.LegacyEventFileLoader  # type: ignore[no-any-return]
 
 
 class EventsSource:
@@ -83,7 +84,7 @@ class EventsSource:
         yield from self.finish()
         if not self._events:
             raise SourceError(
-                f"{self.name} holds no readable event: it is empty, damaged or no event file; give another log"
+                f"{self.name} holds no readable event: it is empty, damaged or no event file: give another"
             )
         if not self._usable:
             raise SourceError(f"{self.name} holds no scalar that can be judged: log one, or give another log")
@@ -179,9 +180,7 @@ class EventsSource:
         if tensor.dtype == _DT_STRING:
             return None
         try:
-            from tensorboard.util.tensor_util import make_ndarray
-
-            array = make_ndarray(tensor)
+            array = importlib.import_module("tensorboard.util.tensor_util").make_ndarray(tensor)
             return float(array.reshape(-1)[0]) if array.size == 1 else None
         except (TypeError, ValueError, IndexError) as error:
             self.skipped += 1

@@ -1,4 +1,4 @@
-"""Several ways to the same run's rows, tried in order: its server, its local file, its log, another machine."""
+"""Several ways to the same run's rows, tried in order: its server, a local file, another machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Opener = Callable[..., "list[Source]"]
 def open_with_fallback(
     spec: str, fallbacks: Sequence[str], *, options: SourceOptions | None = None
 ) -> list[Source]:
-    """Return the sources of ``spec``; with fallbacks, one source that turns to them when it is unreachable."""
+    """Return the sources of ``spec``; with fallbacks, one that turns to them when it is unreachable."""
     from gatekeeper.sources.specs import open_source
 
     if not fallbacks:

@@ -109,7 +109,7 @@ class JsonLines:
                 step = step_value(step)
             if self._ray:
                 drop_ray_keys(metrics)
-            yield make_row(step, metrics)  # type: ignore[arg-type]
+            yield make_row(step, metrics)
 
     def _start(self, metrics: dict[str, object]) -> None:
         self._started = bool(metrics)

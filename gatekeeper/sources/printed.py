@@ -15,8 +15,8 @@ _UNIT = (
     r"(?P<unit>%|ms/step|s/step|s/it|it/s|s/iter|ms|µs|us|sec|secs|s|m|h|bpc|bpb|gib|gb|mib|mb|tok/s|k|x)?"
 )
 _COUNTER = re.compile(
-    r"(?<![\w./])(?P<word>global[_ ]step|train[_ ]step|step|iteration|iter|itr|it|epoch|ep|update|batch|minibatch|"
-    r"episode|round|total[_ ]timesteps|timesteps?|num[_ ]timesteps|frames?)s?"
+    r"(?<![\w./])(?P<word>global[_ ]step|train[_ ]step|step|iteration|iter|itr|it|epoch|ep|update|"
+    r"batch|minibatch|episode|round|total[_ ]timesteps|timesteps?|num[_ ]timesteps|frames?)s?"
     r"(?:\((?:train|val|test)\))?(?:\s*[:=#]\s*|\s+|(?=\[))[\[(]?\s*(?P<n>\d[\d,]*)(?P<float>\.\d+)?"
     r"(?:\s*/\s*(?P<total>\d+))?\s*[\])]?"
     r"(?:\s*:?\s*\[?\s*(?P<in>\d+)\s*/\s*(?P<intotal>\d+)(?:\s*\([^)]*\))?\s*\]?(?![\w.]))?"
@@ -37,13 +37,13 @@ _PAIR = re.compile(
 _CHUNKS = re.compile(r"[;|\t]|,(?!\d{3}(?!\d))| - ")
 _AVERAGE = re.compile(r"^\s*\(\s*[^()]*\)")
 _METRIC_WORDS = frozenset(
-    """loss losses acc acc1 acc5 accuracy ppl perplexity bpb bpc nll elbo reward rewards return returns score f1 auc
-    auroc precision recall iou miou map map50 dice bleu rouge wer cer psnr ssim fid mse mae rmse top1 top5 gnorm
-    grad_norm kl entropy success mfu""".split()  # noqa: SIM905 - a list of words reads better as words
+    """loss losses acc acc1 acc5 accuracy ppl perplexity bpb bpc nll elbo reward rewards return returns score
+    f1 auc auroc precision recall iou miou map map50 dice bleu rouge wer cer psnr ssim fid mse mae rmse
+    top1 top5 gnorm grad_norm kl entropy success mfu""".split()  # noqa: SIM905 - a list of words reads better as words
 )
 _LESS = frozenset(
-    """weight weights scale coef coeff coefficient type fn function ratio smoothing threshold clip clipping lambda
-    target name factor""".split()  # noqa: SIM905
+    """weight weights scale coef coeff coefficient type fn function ratio smoothing threshold clip clipping
+    lambda target name factor""".split()  # noqa: SIM905
 )
 _PHASES = {
     "train": "train",

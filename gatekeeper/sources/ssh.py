@@ -1,8 +1,8 @@
 """A log on another machine, read through the system's ``ssh`` with the user's own configuration and keys.
 
-One look is one connection that asks for what is new: the remote shell compares inode, size and the first bytes
-with what was read so far, answers with where it starts, and sends the rest. Nothing is installed there; a POSIX
-``sh`` with ``tail``, ``head``, ``cksum``, ``ls`` and ``wc`` is enough.
+One look is one connection that asks for what is new: the remote shell compares inode, size and the first
+bytes with what was read so far, answers with where it starts, and sends the rest. Nothing is installed there;
+a POSIX ``sh`` with ``tail``, ``head``, ``cksum``, ``ls`` and ``wc`` is enough.
 
 Neither host nor path can become an option or a command: the host is checked against what a host name may hold
 and comes after ``--``, and the path is an argument of the remote script, quoted for the shell.
@@ -228,7 +228,7 @@ class _Call:
         self._name = name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the call
         try:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603 - no shell here; host and path are checked
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -253,7 +253,7 @@ class _Call:
             raise
 
     def _greeting(self, mark: bytes, until: float) -> tuple[str, bytes]:
-        """Return our answer line and the bytes behind it; what a login script printed before it is dropped."""
+        """Return our answer line and the bytes behind it; what a login script printed before is dropped."""
         seen = b""
         while True:
             at = seen.find(mark)
@@ -329,7 +329,7 @@ def _classify(error: BaseException) -> Transient | None:
 
 
 class MirroredSource:
-    """A remote log that is no line log: its bytes are mirrored into a temporary file that a local reader reads."""
+    """A remote log that is no line log: mirrored into a temporary file that a local reader reads."""
 
     def __init__(self, place: Place, name: str, options: SourceOptions) -> None:
         self.name = name

@@ -143,7 +143,7 @@ class TextLog:
                 row = self._bar_row(match)
                 if row is not None:
                     yield row
-                line = match.group("rest")
+                line = match.group("rest") or ""
                 if not line.strip():
                     return
         keras = _KERAS.match(line)
