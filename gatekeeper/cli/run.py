@@ -123,11 +123,12 @@ def command(
 ) -> int:
     """Run COMMAND, judge what it logs, and stop it when the gate says STOP.
 
-    Its output passes through unchanged. On a STOP it gets SIGINT, the time to write its rows, and then whatever is
-    left of it is ended.
+    Its output passes through unchanged. On a STOP it gets SIGINT, the time to write its rows, and then
+    whatever is left of it is ended.
 
-    Exit codes: 1 where the gate stopped it (0 inside a sweep agent), else the command's own (128 + N for a death by
-    signal N, 127 not found, 126 not executable); with --verdict-exit 3 for a last WAIT; 2 for wrong usage.
+    Exit codes: 1 where the gate stopped it (0 inside a sweep agent), else the command's own (128 + N for a
+    death by signal N, 127 not found, 126 not executable); with --verdict-exit 3 for a last WAIT; 2 for wrong
+    usage.
     """
     if sys.platform == "win32":
         raise GatekeeperError(
@@ -178,7 +179,7 @@ def command(
 
 
 def _end_as_the_child(outcome: Outcome) -> None:
-    """Inside a sweep agent die of the signal that the child died of: the agent counts exit codes, not deaths by signal."""
+    """Inside a sweep agent die of the child's signal: the agent counts exit codes, not deaths by signal."""
     if outcome.stopped or outcome.returncode >= 0 or not os.environ.get(SWEEP_ID):
         return
     signum = -outcome.returncode

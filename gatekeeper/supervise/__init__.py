@@ -1,4 +1,4 @@
-"""Run a training command under the gate: pass its output through, judge its metrics, end it cleanly on a STOP."""
+"""Run a training command under the gate: pass its output on, judge its metrics, end it cleanly on a STOP."""
 
 from __future__ import annotations
 

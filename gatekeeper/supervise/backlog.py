@@ -12,7 +12,7 @@ LONGEST_LINE = 1 << 20
 
 
 class Backlog:
-    """A queue of output chunks. ``put`` never waits: beyond the limit chunks are dropped, and their lines counted."""
+    """A queue of output chunks. ``put`` never waits: beyond the limit lines are dropped, and counted."""
 
     def __init__(self, limit: int = LIMIT_BYTES) -> None:
         self._limit = limit

@@ -22,15 +22,17 @@ _F_SETPIPE_SZ = 1031  # fcntl.F_SETPIPE_SZ, named since Python 3.10 on Linux onl
 class Channel:
     """One of the child's output streams, on its way to the same stream of this process.
 
-    A terminal gets a pseudo-terminal, so that progress bars and colours stay; anything else gets a pipe. The copy is
-    taken after the bytes have been passed on and may be dropped by who takes it: nothing here waits for a judgment.
+    A terminal gets a pseudo-terminal, so that progress bars and colours stay; anything else gets a pipe. The
+    copy is taken after the bytes have been passed on and may be dropped by who takes it: nothing here waits
+    for a judgment.
     """
 
     def __init__(self, targets: Sequence[int], sink: Callable[[bytes], None]) -> None:
         """Make the stream.
 
         Args:
-            targets: The descriptors (1, 2 or both) that it stands for in the child; it is written to the first.
+            targets: The descriptors (1, 2 or both) that it stands for in the child; it is written to the
+                first.
             sink: Takes each chunk that was passed on; must return at once.
         """
         self.targets = tuple(targets)
@@ -73,7 +75,7 @@ class Channel:
             os.close(descriptor)
 
     def drain(self) -> None:
-        """Say that nobody who should write is left: pass on what is there, and end even where the stream stays open."""
+        """Pass on what is there and end, even where the stream stays open: whoever should write is gone."""
         with suppress(OSError):
             os.write(self._wake, b"x")
 
@@ -108,7 +110,7 @@ class Channel:
                 if not self._pass_on(data):
                     return
                 self._copy(data)
-        except Exception as fault:  # noqa: BLE001 - a fault here must not end the run; it is reported at the end
+        except Exception as fault:  # noqa: BLE001 - reported at the end
             self.fault = f"{type(fault).__name__}: {fault}"
         finally:
             # With the reading end closed a child that goes on writing gets EPIPE, never a wait without end.
@@ -156,7 +158,7 @@ def _same_file(one: int, other: int) -> bool:
 
 
 def open_channels(sink: Callable[[int, bytes], None]) -> list[Channel]:
-    """Return the channels for stdout and stderr: one for both where both go to the same place, to keep their order.
+    """Return the channels for stdout and stderr: one for both where they go to one place, to keep order.
 
     Args:
         sink: Takes the number of the stream (1 or 2) and each chunk.

@@ -2,9 +2,12 @@
 
 One strict-JSON object a line, appended by the child's processes (see docs/run.md):
 
-``{"event": "attached", "pid": 12}``  metrics are judged in that process; its printed lines are not judged twice
-``{"event": "verdict", "pid": 12, "verdict": {…}}``  the last verdict of a run that was not stopped
-``{"event": "stop", "pid": 12, "verdict": {…}}``  the gate stopped the run there: it is finished, and its note written
+``{"event": "attached", "pid": 12}``
+    Metrics are judged in that process; printed lines are not judged beside that.
+``{"event": "verdict", "pid": 12, "verdict": {…}}``
+    The last verdict of a run that was not stopped.
+``{"event": "stop", "pid": 12, "verdict": {…}, "note": "path"}``
+    The gate stopped the run there: it is finished, and its note written.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ MAX_READ = 1 << 20
 
 
 class ControlFile:
-    """Reads events as they are appended. What is no event is passed over: the writer may be of another version."""
+    """Reads events as they are appended. What is no event is passed over: the writer may be newer."""
 
     def __init__(self, path: Path) -> None:
         """Make the file.

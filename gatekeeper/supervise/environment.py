@@ -33,8 +33,8 @@ def child_environment(
         control: The control file, for the hook inside the child.
         notes: Where notes go, also those that the hook writes.
         objective: What the user declared (``GATEKEEPER_METRIC`` …); None leaves a variable as it is.
-        unbuffered: Python is to print each line at once, since a pipe makes it keep 8 KB back and the gate is to see
-            a row when it is printed. Not where the user decided otherwise.
+        unbuffered: Python is to print each line at once, since a pipe makes it keep 8 KB back and the gate is
+            to see a row when it is printed. Not where the user decided otherwise.
         report: Takes sentences for the user.
     """
     environment = {**base, MARKER: marker, "GATEKEEPER_NOTES": str(notes)}
@@ -50,6 +50,6 @@ def child_environment(
             environment = {str(key): str(value) for key, value in point.load()(dict(environment)).items()}
         except Exception as fault:  # noqa: BLE001 - a broken plugin must not keep the command from running
             report(
-                f"the plugin {point.name!r} could not prepare the environment: {type(fault).__name__}: {fault}"
+                f"the plugin {point.name!r} cannot prepare the environment: {type(fault).__name__}: {fault}"
             )
     return environment

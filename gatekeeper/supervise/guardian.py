@@ -15,11 +15,12 @@ __all__ = ["Guardian"]
 class Guardian:
     """Holds the pipe whose end tells the second process that the supervisor is no more.
 
-    SIGKILL (the out-of-memory killer, a sweep agent's second stop) gives the supervisor no chance to act. A parent-death
-    signal would reach the leader only, and at once: the guardian interrupts first, so that rows can still be written.
+    SIGKILL (the out-of-memory killer, a sweep agent's second stop) gives the supervisor no chance to act. A
+    parent-death signal would reach the leader only, and at once: the guardian interrupts first, so that rows
+    can still be written.
     """
 
-    def __init__(self, marker: str) -> None:
+    def __init__(self, marker: str, grace_s: float) -> None:
         """Start the second process.
 
         Raises:
@@ -28,8 +29,8 @@ class Guardian:
         reading, self._pipe = os.pipe()
         try:
             # -I -S: neither the environment nor site-packages has a say in this interpreter.
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", processes.__file__, str(reading), marker],
+            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, with one file of ours
+                [sys.executable, "-I", "-S", processes.__file__, str(reading), marker, str(grace_s)],
                 pass_fds=(reading,),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -58,7 +58,7 @@ class Judge:
 
     @property
     def speaking(self) -> Stream | None:
-        """The stream whose verdict stands for the run: the stopped one, else one that waits, else the longest."""
+        """The stream that stands for the run: a stopped one, else one that waits, else the longest."""
         if self.stopped is not None:
             return self.stopped
         rank = {Decision.WAIT: 1, Decision.CONTINUE: 0, Decision.STOP: 2}

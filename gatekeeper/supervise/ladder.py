@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from enum import IntEnum
 
-from gatekeeper.supervise.processes import TERM_PAUSE_S, Process, catches, front, ignores, send, send_all
+from gatekeeper.supervise.processes import Process, catches, front, ignores, send, send_all, term_pause
 
 __all__ = ["Ladder", "Stage"]
 
@@ -31,10 +31,11 @@ class Stage(IntEnum):
 
 
 class Ladder:
-    """Ends the processes of a run step by step. Nothing here waits: ``step`` is called until ``stage`` is DONE.
+    """Ends a run's processes step by step. Nothing here waits: ``step`` is called until ``stage`` is DONE.
 
-    SIGINT goes to the leader alone, as the training's front (and through a shell to the child it waits for): it is the
-    signal that trainers flush on. Only what is left after it has ended, or after the grace, gets SIGTERM and SIGKILL.
+    SIGINT goes to the leader alone, as the training's front (and through a shell to the child it waits for):
+    it is the signal that trainers flush on. Only what is left after it has ended, or after the grace, gets
+    SIGTERM and SIGKILL.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Ladder:
         self._leader = leader
         self._family = family
         self._grace_s = grace_s
+        self._term_s = term_pause(grace_s)
         self._report = report
         self.stage = Stage.RUNNING
         self._deadline: float | None = None
@@ -74,8 +76,8 @@ class Ladder:
     def request(self, signum: int, now: float) -> None:
         """Hand on a request to end (SIGTERM, SIGHUP): as it is to who handles it, as SIGINT to who does not.
 
-        Who does not handle it would die of it at once and lose the rows not written yet. So where the leader does not,
-        the grace begins; where it does, it ends when it sees fit, as it would without a supervisor.
+        Who does not handle it would die of it at once and lose the rows not written yet. So where the leader
+        does not, the grace begins; where it does, it ends when it sees fit, as it would without a supervisor.
         """
         if catches(self._leader, signum) is False and self.stage is Stage.RUNNING:
             self.stage, self._deadline = Stage.ASKED, now + self._grace_s
@@ -134,7 +136,7 @@ class Ladder:
                 self._terminate(left, now)
         elif self.stage is Stage.TERMINATING:
             if due:
-                self._report(f"not ended {TERM_PAUSE_S:g} s after SIGTERM: SIGKILL to {_count(left)}")
+                self._report(f"not ended {self._term_s:g} s after SIGTERM: SIGKILL to {_count(left)}")
                 self._kill(left, now)
         elif self.stage is Stage.KILLING:
             self._send(left, signal.SIGKILL)
@@ -166,12 +168,12 @@ class Ladder:
             return
         for process in new:
             send(process, signal.SIGINT)
-        # Where the leader used up its grace before it went, its children still have a second to see the signal.
+        # Where the leader used up its grace, its children still have a second to see the signal.
         remaining = max(1.0, self._asked_until - now) if self._asked_until else self._grace_s
         self.stage, self._deadline = Stage.REST_ASKED, now + min(REST_S, self._grace_s, remaining)
 
     def _terminate(self, left: list[Process], now: float) -> None:
-        self.stage, self._deadline = Stage.TERMINATING, now + TERM_PAUSE_S
+        self.stage, self._deadline = Stage.TERMINATING, now + self._term_s
         self._send(left, signal.SIGTERM)
         self._send(left, signal.SIGCONT)  # a stopped process acts on no signal until it goes on
 

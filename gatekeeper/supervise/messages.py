@@ -12,7 +12,7 @@ __all__ = ["Messages"]
 
 
 class Messages:
-    """Prints whole lines, also where the child has left one unfinished; from any thread, and it never raises."""
+    """Prints whole lines, also where the child has left one unfinished; from any thread. It never raises."""
 
     def __init__(self, at_line_start: Callable[[], bool] = lambda: True) -> None:
         """Take a function that says whether stderr's last byte was a line break."""

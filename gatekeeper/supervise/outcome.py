@@ -23,10 +23,12 @@ class Outcome:
     """How the command ended and what the gate made of it.
 
     Attributes:
-        returncode: The child's end as ``subprocess`` gives it: its exit code, or minus the signal that ended it.
+        returncode: The child's end as ``subprocess`` gives it: its exit code, or minus the signal that ended
+            it.
         stopped: The gate stopped it.
         verdict: The last verdict, or the STOP.
-        stream: The stream of rows that the verdict is about; None where it came from inside the child, or no row came.
+        stream: The stream of rows that the verdict is about; None where it came from inside the child, or no
+            row came.
         told: The verdict as the hook inside the child told it.
         note: Where the stop's note was written.
         dropped: Lines of output that were passed on but came too fast to be judged.
@@ -47,7 +49,7 @@ def shell_code(returncode: int) -> int:
 
 
 def stop_code(chosen: int | None, environment: Mapping[str, str]) -> int:
-    """Return the exit code of a stop: the chosen one, else 0 inside a sweep agent (it counts failures), else 1."""
+    """Return a stop's exit code: the chosen one, else 0 inside a sweep agent (it counts failures), else 1."""
     if chosen is not None:
         return chosen
     return 0 if environment.get(SWEEP_ID) else 1

@@ -1,7 +1,8 @@
 """Find and signal every process of one supervised command.
 
-Standard library only, and no import of this package: the guardian (see ``guardian.py``) runs this very file as a
-script in a bare interpreter, so that it costs little and cannot be broken by what a site loads at start-up.
+Standard library only, and no import of this package: the guardian (see ``guardian.py``) runs this very file
+as a script in a bare interpreter, so that it costs little and cannot be broken by what a site loads at
+start-up.
 """
 
 from __future__ import annotations
@@ -27,27 +28,32 @@ __all__ = [
     "send",
     "send_all",
     "table",
+    "term_pause",
 ]
 
-#: Environment variable that marks every process of one run; it survives fork, exec, setsid and a daemon's double fork.
+#: Environment variable that marks every process of one run; it survives fork, exec, setsid and a daemon's
+#: double fork.
 MARKER = "GATEKEEPER_RUN"
 
-#: Programs that only start another one and wait for it: an interrupt meant for the training has to reach their child.
-#: (torchrun, mpirun and timeout are not among them: they hand signals on themselves.)
-LAUNCHERS = frozenset(
-    "sh bash dash ash zsh ksh mksh busybox fish time uv uvx pixi conda mamba micromamba".split()
-)
+#: Programs that only start another one and wait for it: an interrupt meant for the training has to reach
+#: their child. (torchrun, mpirun and timeout are not among them: they hand signals on themselves.)
+SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "busybox", "fish")
+LAUNCHERS = frozenset((*SHELLS, "time", "uv", "uvx", "pixi", "conda", "mamba", "micromamba"))
 
-TERM_PAUSE_S = 5.0  # between SIGTERM and SIGKILL
-ORPHAN_GRACE_S = (
-    5.0  # between the guardian's SIGINT and its SIGTERM: whoever killed the supervisor wants an end
-)
+TERM_PAUSE_S = 5.0  # between SIGTERM and SIGKILL, at most
+#: Between the guardian's SIGINT and its SIGTERM, at most: whoever kills the supervisor wants an end.
+ORPHAN_GRACE_S = 5.0
 
 _PR_SET_CHILD_SUBREAPER = 36
 
 
+def term_pause(grace_s: float) -> float:
+    """Return the seconds between SIGTERM and SIGKILL: 5, fewer where the grace is shorter than that."""
+    return min(TERM_PAUSE_S, max(0.5, grace_s))
+
+
 class Process(NamedTuple):
-    """One line of the process table. ``started`` (clock ticks since boot) tells a reused pid from the old one."""
+    """One line of the process table. ``started`` (clock ticks since boot) tells a reused pid from the old."""
 
     pid: int
     parent: int
@@ -103,8 +109,8 @@ def family(
 ) -> list[Process]:
     """Return the living processes of a run, leader included.
 
-    A process belongs to it if it is in the leader's session, carries ``marker``, was adopted by ``adopter`` (a
-    subreaper, which inherits the orphans below it), or descends from one of these.
+    A process belongs to it if it is in the leader's session, carries ``marker``, was adopted by ``adopter``
+    (a subreaper, which inherits the orphans below it), or descends from one of these.
 
     Args:
         leader: The pid that the command was started with; it leads a session of its own.
@@ -124,8 +130,7 @@ def family(
         for pid, process in processes.items()
         if pid not in never
         and (
-            pid == leader
-            or process.session == leader
+            leader in (pid, process.session)
             or (own is not None and process.parent == adopter and process.session != own.session)
             or (marker is not None and marked(pid, marker))
         )
@@ -153,7 +158,7 @@ def _group_exists(group: int) -> bool:
 
 
 def is_launcher(process: Process) -> bool:
-    """Say whether a process only starts another one; a script that is run by its own name is known by its shell."""
+    """Say whether a process only starts another one; a script run by its own name is known by its shell."""
     if process.name in LAUNCHERS:
         return True
     try:
@@ -223,13 +228,13 @@ def become_subreaper() -> bool:
     if not sys.platform.startswith("linux"):
         return False
     try:
-        return ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
     except (OSError, AttributeError):
         return False
 
 
 def reap_adopted(but: Iterable[int]) -> None:
-    """Reap the dead among adopted processes; children in this process's own session are left to who made them."""
+    """Reap the dead among the adopted; children in this process's own session are left to who made them."""
     me = look(os.getpid())
     if me is None:
         return
@@ -254,10 +259,11 @@ def _wait_gone(members: Callable[[], list[Process]], seconds: float) -> bool:
     return True
 
 
-def guard(pipe: int, marker: str) -> None:
+def guard(pipe: int, marker: str, grace_s: float) -> None:
     """Wait until the supervisor has gone; where it went without a farewell, end what it left behind.
 
-    The supervisor holds the pipe's other end. It writes the leader's pid once there is one, and ``done`` at its end.
+    The supervisor holds the pipe's other end. It writes the leader's pid once there is one, and ``done`` at
+    its end.
     """
     told = b""
     while chunk := os.read(pipe, 64):
@@ -270,16 +276,18 @@ def guard(pipe: int, marker: str) -> None:
     def left() -> list[Process]:
         return family(leader, marker=marker)
 
-    send_all(leader, front(leader, left()), signal.SIGINT)
-    if not _wait_gone(left, ORPHAN_GRACE_S):
-        send_all(leader, left(), signal.SIGTERM)
-        if not _wait_gone(left, TERM_PAUSE_S):
-            while not _wait_gone(left, 0.2):
-                send_all(leader, left(), signal.SIGKILL)
+    asked = front(leader, left())
+    pids = {one.pid for one in asked}
+    send_all(leader, asked, signal.SIGINT)
+    _wait_gone(lambda: [one for one in left() if one.pid in pids], min(ORPHAN_GRACE_S, grace_s))
+    send_all(leader, left(), signal.SIGTERM)
+    if not _wait_gone(left, term_pause(grace_s)):
+        while not _wait_gone(left, 0.2):
+            send_all(leader, left(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
     # Whatever ends the supervisor's terminal or group must not end the one that cleans up after it.
     for _signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(_signum, signal.SIG_IGN)
-    guard(int(sys.argv[1]), sys.argv[2])
+    guard(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]))

@@ -114,8 +114,7 @@ def _lines(outcome: Outcome, record: dict[str, Any]) -> list[str]:
     rows = f"{record['rows']} rows of {record['source']} judged"
     ended = f"the command ended with code {record['child_exit']}"
     if outcome.stopped:
-        note = f"; note: {outcome.note}" if outcome.note else ""
-        return [f"stopped by the gate: {record['rule']} ({rows}; {ended}){note}"]
+        return [f"stopped by the gate: {record['rule']} ({rows}; {ended})"]
     return [f"{record['decision']}: {record['reason']} ({rows}; {ended})"]
 
 

@@ -7,12 +7,14 @@ import select
 import signal
 from contextlib import suppress
 from types import FrameType
+from typing import Any
 
 __all__ = ["ENDING", "HANDED_ON", "Inbox"]
 
 #: Requests to end, handed to the child in the form that it understands.
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-#: Signals with a meaning between the user (or the scheduler) and the training; they would kill the supervisor.
+#: Signals with a meaning between the user (or the scheduler) and the training; they would kill the
+#: supervisor.
 HANDED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
 _NUDGE = 0
@@ -25,8 +27,8 @@ def _received(signum: int, frame: FrameType | None) -> None:
 class Inbox:
     """Collects signals while the child runs; ``wait`` returns what has come.
 
-    Taking every signal over also resets it to its default in the child: a job that was put into the background has
-    SIGINT ignored by its shell, and a child that inherited this could not be interrupted.
+    Taking every signal over also resets it to its default in the child: a job that was put into the
+    background has SIGINT ignored by its shell, and a child that inherited this could not be interrupted.
     """
 
     def __init__(self) -> None:
@@ -34,7 +36,7 @@ class Inbox:
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._reading, False)
         os.set_blocking(self._writing, False)
-        self._before: dict[int, object] = {}
+        self._before: dict[int, Any] = {}
         self.background = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         self._wakeup_before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         for signum in (*ENDING, *HANDED_ON, signal.SIGCHLD, signal.SIGTSTP, signal.SIGWINCH):
@@ -59,7 +61,7 @@ class Inbox:
     def close(self) -> None:
         """Give the signals back."""
         for signum, handler in self._before.items():
-            signal.signal(signum, handler if handler is not None else signal.SIG_DFL)  # type: ignore[arg-type]
+            signal.signal(signum, signal.SIG_DFL if handler is None else handler)
         signal.set_wakeup_fd(self._wakeup_before)
         os.close(self._reading)
         os.close(self._writing)

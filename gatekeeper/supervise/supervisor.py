@@ -118,7 +118,7 @@ class Supervisor:
         try:
             self._adopts = become_subreaper()
             try:
-                self._guardian = Guardian(self._marker)
+                self._guardian = Guardian(self._marker, self._options.grace_s)
             except OSError as fault:
                 self._messages.say(
                     f"no guardian ({fault}): were this process killed, the command would go on"
@@ -139,7 +139,7 @@ class Supervisor:
             sys.setswitchinterval(switch)
             self._inbox.close()
 
-    # -- start ------------------------------------------------------------------------------------------------
+    # -- start
 
     def _start(self, scratch: Path) -> None:
         say = self._messages.say
@@ -167,7 +167,7 @@ class Supervisor:
         ends = {number: channel.child_end for channel in self._channels for number in channel.targets}
         self._began = time.monotonic()
         try:
-            self._child = subprocess.Popen(
+            self._child = subprocess.Popen(  # noqa: S603 - the user's own command
                 self._command, env=environment, stdout=ends.get(1), stderr=ends.get(2), start_new_session=True
             )
         except (OSError, ValueError) as fault:
@@ -184,7 +184,7 @@ class Supervisor:
             self._child.pid, self._family, grace_s=self._options.grace_s, report=self._messages.say
         )
 
-    # -- while it runs ----------------------------------------------------------------------------------------
+    # -- while it runs
 
     def _supervise(self) -> None:
         next_reap = self._began + REAP_S
@@ -194,7 +194,7 @@ class Supervisor:
                 self._on_signal(signum)
             now = time.monotonic()
             self._hear()
-            if self._pending is not None and not self._stopped and not self._child_ended():
+            if self._pending and not (self._stopped or self._muted or self._child_ended()):
                 self._stop(*self._pending)
             if now >= next_reap:
                 next_reap = now + REAP_S
@@ -243,17 +243,15 @@ class Supervisor:
         self._announce(verdict, stream.name)
         self._write_note(stream, verdict)
         self._messages.say(
-            f"SIGINT sent to process {self._child.pid}; it has {self._options.grace_s:g} s to write its rows and end"
+            f"SIGINT sent to process {self._child.pid}: {self._options.grace_s:g} s to write its rows and end"
         )
 
     def _announce(self, verdict: Verdict, source: str) -> None:
-        place = f" (step {verdict.step:g})" if verdict.step is not None else ""
-        self._messages.say(
-            f"STOP {verdict.rule or ''}".rstrip(), f"{verdict.reason} [{source}, row {verdict.row}{place}]"
-        )
+        place = f", row {verdict.row}" if verdict.row else ""
+        self._messages.say(f"STOP {verdict.rule or ''}".rstrip(), f"{verdict.reason} [{source}{place}]")
 
     def _write_note(self, stream: Stream, verdict: Verdict) -> None:
-        """Write the stop's note, unless the hook inside the child has made the stop, and its note, meanwhile."""
+        """Write the stop's note, unless the hook inside the child has written its own meanwhile."""
         self._hear()
         if self._told.stop is not None:
             return
@@ -274,7 +272,7 @@ class Supervisor:
             )
             self._note = str(journal.path)
             self._messages.say(f"note: {self._note}")
-        except Exception as fault:  # noqa: BLE001 - a full disk must not keep a broken run alive, nor hide why it died
+        except Exception as fault:  # noqa: BLE001 - said; a broken run ends all the same
             self._messages.say(f"the note could not be written to {self._options.notes}: {fault}")
 
     def _hear(self) -> None:
@@ -292,7 +290,7 @@ class Supervisor:
             self._messages.say(f"note: {self._note}")
             self._ladder.leave(self._told.stopping_pid(), time.monotonic())
 
-    # -- signals from outside ---------------------------------------------------------------------------------
+    # -- signals from outside
 
     def _on_signal(self, signum: int) -> None:
         if signum == signal.SIGINT and self._inbox.background:
@@ -345,7 +343,7 @@ class Supervisor:
         else:
             self._ladder.forward(signum, now)
 
-    # -- the end ----------------------------------------------------------------------------------------------
+    # -- the end
 
     def _conclude(self) -> Outcome:
         returncode = self._child.wait() if self._child_ended() else -signal.SIGKILL

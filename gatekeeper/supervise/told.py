@@ -90,10 +90,11 @@ class Told:
             return self.stop
         events = list(self._last.values())
         waiting = [one for one in events if _decision(one) == "WAIT"]
-        return (waiting or events or [None])[-1]
+        chosen = waiting or events
+        return chosen[-1] if chosen else None
 
     def stopping_pid(self) -> int | None:
-        """The process that stopped the run, where it was told and still is there."""
+        """Return the process that stopped the run, where it was told and still is there."""
         pid = self.stop.get("pid") if self.stop else None
         if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 1:
             return None
