@@ -160,8 +160,8 @@ def patch(run_class: Any) -> None:
 
     @functools.wraps(original_exit)
     def __exit__(self: Any, kind: Any, value: Any, traceback: Any) -> Any:
-        if isinstance(value, RunStopped) and is_stopped(self):
-            return None  # finished with 0 already: the SDK would print a traceback
+        if is_stopped(self):
+            return None  # finished with 0 already; the SDK would print the stop as a traceback
         return original_exit(self, kind, value, traceback)
 
     @functools.wraps(original_finish)

@@ -114,10 +114,13 @@ class _Process:
 
         def excepthook(
             kind: type[BaseException], value: BaseException, traceback: TracebackType | None
-        ) -> Any:
+        ) -> None:
             if not self._stopped and not isinstance(value, KeyboardInterrupt):
                 tell("error", error=failure_text(value))
-            return before(kind, value, traceback)
+            # The SDK's handler prints the traceback, and then calls whatever hook it found: once is enough.
+            printed = type(getattr(sys.excepthook, "__self__", None)).__name__ == "ExitHooks"
+            if not (printed and before is sys.__excepthook__):
+                before(kind, value, traceback)
 
         sys.excepthook = excepthook
 

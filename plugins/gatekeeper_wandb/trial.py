@@ -38,9 +38,22 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if importlib.util.find_spec("gatekeeper.cli.run") is not None:
         from gatekeeper.cli import main as cli
 
-        sys.argv = ["gatekeeper", "run", "--", *command]
+        sys.argv = ["gatekeeper", "run", *_told(), "--", *command]
         cli()
     _become(command)
+
+
+def _told() -> list[str]:
+    """Return the options of ``gatekeeper run`` that the environment tells (the notes' directory it reads itself)."""
+    from gatekeeper_wandb.options import CONFIG, METRIC, MODE, ROLES
+
+    options = []
+    for variable, option in ((METRIC, "--metric"), (MODE, "--mode"), (CONFIG, "--config")):
+        if os.environ.get(variable):
+            options += [option, os.environ[variable]]
+    for role in filter(None, os.environ.get(ROLES, "").split(";")):
+        options += ["--role", role]
+    return options
 
 
 def _become(command: list[str]) -> NoReturn:
