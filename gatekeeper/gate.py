@@ -19,7 +19,7 @@ from gatekeeper.verdict import CurvePoint, Decision, Finding, Judgment, Verdict
 
 __all__ = ["Gate"]
 
-_HEAD = 5
+_HEAD = 8  # first values kept: the start that every gain is measured from
 _QUIET = "too little evidence yet"
 
 
@@ -64,7 +64,6 @@ class Gate:
         self._top_step = -math.inf
         self._segment_row = self.rows
         self._due = False
-        self._open = False
         self._silent_at = 0
         self._set(Decision.WAIT, None, None, _QUIET, (), "table", "")
         self.verdict = Verdict(Decision.WAIT, None, None, "no rows yet", None, self.rows)
@@ -87,7 +86,7 @@ class Gate:
             tracks = self._tracks
         run.row = row
         run.step = step
-        due = self._open
+        due = False
         clean = True
         for name, raw in metrics.items():
             track = tracks.get(name, _NEW)
@@ -106,9 +105,9 @@ class Gate:
             curve.push(value, row, place)
             count = curve.n
             if count <= _HEAD:
-                if count == 1:
-                    track.first_row = row
                 track.head.append(value)
+                if count == 1:
+                    track.begin(value, row)
             if value == 0.0:
                 track.zeros += 1
                 due = due or track.zeros == 10
@@ -123,7 +122,8 @@ class Gate:
             cost = track.sign * value
             if cost > track.alarm or track.spike is not None:
                 track.alarmed(cost, row, place, self.settings.thresholds.far_height)
-                due = True
+                spike = track.spike
+                due = due or spike is None or spike.values < 8 or not spike.values & 7
             if count >= track.look_at:
                 track.checkpoint()
                 due = True
@@ -212,7 +212,6 @@ class Gate:
                 good = finding
             elif row_of(name).decision.startswith(REVIEW):
                 asked.append(finding)
-        self._open = any(track.spike is not None or track.nonfinite_run or track.nulls for track in run.tracks.values())
         if good is not None and not asked:
             self._set(Decision.CONTINUE, Judgment.CLEARLY_FINE, good.rule, good.message, findings, "table", "")
             return
@@ -286,7 +285,7 @@ class Gate:
             "ignored": [name for name, track in self._tracks.items() if track is None],
             "order": list(self._tracks),
             "run": [self._run.row, self._run.step, self._run.lr_jump_row],
-            "gate": _pack([self._last_finite, self._first_step, self._top_step, self._segment_row, self._open, self._silent_at]),
+            "gate": _pack([self._last_finite, self._first_step, self._top_step, self._segment_row, self._silent_at]),
             "answer": _pack_answer(self._answer),
             "verdict": _pack(_verdict_state(self.verdict)),
         }
@@ -303,7 +302,7 @@ class Gate:
         for name in state["order"]:
             self._tracks[name] = self._run.tracks.get(name)
         self._run.row, self._run.step, self._run.lr_jump_row = state["run"]
-        last, self._first_step, self._top_step, self._segment_row, self._open, self._silent_at = _unpack(state["gate"])
+        last, self._first_step, self._top_step, self._segment_row, self._silent_at = _unpack(state["gate"])
         self._last_finite = tuple(last) if last is not None else None
         self._answer = _unpack_answer(state["answer"])
         self.verdict = _verdict_from(_unpack(state["verdict"]))

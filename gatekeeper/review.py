@@ -48,27 +48,39 @@ class Standing(Enum):
     SOUND = "it learned and holds its level"
 
 
+_FEW = 5  # values of the objective below which the training loss is asked instead
+
+
 def primary(run: RunState) -> Track | None:
-    """Return the metric the run is judged by: the objective once it has three values, else the training loss."""
-    objective = run.objective
-    if objective is not None and objective.trend is not None:
+    """Return the metric the run is judged by: the objective once it has five values, before that the training loss."""
+    objective, loss = run.objective, run.loss
+    if objective is not None and objective.trend is not None and objective.trend.n >= _FEW:
         return objective
-    loss = run.loss
-    if loss is not None and loss.trend is not None and not run.is_game:
+    if loss is not None and loss.trend is not None and not run.is_game and (objective is None or loss.trend.n >= objective.curve.n):
         return loss
     return objective
 
 
 def standing(run: RunState, track: Track) -> Standing:
     """Return where a metric stands, by the thresholds in force."""
-    trend, limits = track.trend, run.settings.thresholds
+    trend = track.trend
     if trend is None:
         return Standing.UNKNOWN
-    if trend.gain_share < limits.learned_share or trend.gain_z < limits.learned_z:
+    if not _learned(run, track, trend):
         return Standing.UNLEARNED
-    if _relapsed(run, track, trend):
-        return Standing.RELAPSED
-    return Standing.SOUND
+    return Standing.RELAPSED if _relapsed(run, track, trend) else Standing.SOUND
+
+
+def _learned(run: RunState, track: Track, trend: Trend) -> bool:
+    limits = run.settings.thresholds
+    share = trend.gain_share
+    if track.guess.kind == "accuracy":
+        ceiling = 100.0 if max(-trend.best, -trend.start) > 1.5 else 1.0
+        if -trend.start > limits.chance_share * ceiling:  # what guessing scores is not 0: count what was left to win
+            share = trend.gain / max(ceiling + trend.start, 1e-12) * limits.learned_share / limits.headroom_share
+    if share < limits.learned_share:
+        return False
+    return trend.gain_z >= (limits.learned_z if share < 0.5 else limits.learned_z / 2.0)
 
 
 def _relapsed(run: RunState, track: Track, trend: Trend) -> bool:
@@ -77,8 +89,10 @@ def _relapsed(run: RunState, track: Track, trend: Trend) -> bool:
         return False
     if trend.relapse > limits.relapse_share:
         return True
+    if track.guess.kind != "loss" or track.guess.role != "eval" or (trend.rises == 0 and trend.level < trend.before):
+        return False
     rise = (trend.level - trend.best) / max(abs(trend.best), 1e-300)
-    return track.guess.kind == "loss" and track.guess.role == "eval" and rise > limits.overfit_share
+    return rise > limits.overfit_share and (trend.relapse_z > 2.0 * limits.relapse_z or rise > 2.5 * limits.overfit_share)
 
 
 # Findings that a sound objective does not outweigh: something is happening right now.

@@ -39,7 +39,7 @@ class Guess(NamedTuple):
     role: str
     direction: int
     rank: int
-    kind: str = ""  # "loss", "score" or "return" for eval metrics; "accuracy" where 1 (or 100) is the ceiling
+    kind: str = ""  # "loss", "part" (of a loss), "error", "score", "return", or "accuracy" where 1 (or 100) is the ceiling
 
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -68,6 +68,7 @@ _LOWER_SCORE = {
     "l2", "brier", "ece", "lpips", "elbo",
 }  # fmt: skip
 _LOSS = {"loss", "losses", "nll", "bce", "crossentropy", "xent", "mse", "objective", "cost"}
+_PARTS = {"box", "cls", "obj", "dfl", "theta", "aux", "reg", "recon", "giou", "mask", "kpt", "rpn", "seg"}
 _GAME = {
     "actor", "critic", "policy", "value", "vf", "pg", "td", "q", "qf", "qf1", "qf2", "alpha", "entropy", "generator",
     "discriminator", "gen", "dis", "disc", "g", "d", "adversarial", "adv", "gan", "cql", "exploration", "exploitation", "surrogate", "ppo",
@@ -144,8 +145,8 @@ def understand(name: str) -> Guess:
     if held_out and not training:
         rank = {"return": 60, "accuracy": 50, "score": 48, "loss": 40, "error": 45}[kind] - len(tokens)
         rank += 4 * bool(words & {"val", "valid", "validation"}) - 6 * ("test" in words)
-        if kind == "loss" and words & {"box", "cls", "obj", "dfl", "theta", "aux"}:
-            rank -= 15
+        if kind == "loss" and words & _PARTS:
+            return Guess("eval", direction, rank - 15, "part")
         return Guess("eval", direction, rank, kind)
     if kind == "error":
         rank = 18 if words & {"fid", "kid"} else 8
@@ -157,8 +158,8 @@ def understand(name: str) -> Guess:
     # The training loss itself: the plainer the name, the better; parts of a loss come after it.
     plain = joined in {"loss", "train_loss", "training_loss", "tr_loss"}
     rank = 20 if joined == "loss" else 19 if plain else 14 if joined.endswith("loss") and len(tokens) <= 3 else 8
-    if words & {"box", "cls", "obj", "dfl", "theta", "aux", "reg", "recon"} or re.search(r"\d", joined):
-        rank -= 6
+    if words & _PARTS or re.search(r"\d", joined):
+        return Guess("loss", direction, rank - 6, "part")
     if joined.endswith("_epoch"):
         rank -= 1
     return Guess("loss", direction, rank, kind)

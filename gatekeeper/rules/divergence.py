@@ -11,22 +11,25 @@ __all__: list[str] = []
 
 
 def _watched(run: RunState) -> list[Track]:
-    tracks = [track for track in run.all("loss", "eval") if track.watch]
-    objective = run.objective
-    if objective is not None and objective.watch and objective not in tracks:
-        tracks.append(objective)
-    return tracks
+    return [track for track in run.tracks.values() if track.watch]
 
 
 def _objective_holds(run: RunState, track: Track) -> bool:
-    """Whether the goal itself stayed at (or near) its best since the spike opened."""
-    objective, spike = run.objective, track.spike
-    if objective is None or objective is track or spike is None or objective.trend is None:
+    """Whether the goal is still reached while a training loss is far off: now, or (a score) now and then."""
+    objective = run.objective
+    if objective is None or objective is track or not objective.head or track.guess.role == "eval":
         return False
-    if objective.last_row <= spike.row:
-        return False
-    trend, limits = objective.trend, run.settings.thresholds
-    return trend.gain_share > limits.learned_share and trend.relapse < limits.relapse_share
+    start = objective.sign * objective.head[0]
+    recent = objective.curve.lows if objective.sign > 0 else objective.curve.highs
+    if objective.guess.kind in ("loss", "error", "part"):
+        return bool(recent) and objective.sign * objective.last < start
+    if objective.curve.n <= _LOOKS:
+        return True
+    bins = max(1, -(-_LOOKS // objective.curve.width))
+    return any(objective.sign * value < start for value in recent[-bins:])
+
+
+_LOOKS = 8  # evaluations without one value above its start, before a score is taken for dead
 
 
 @rule("spike-divergent")
@@ -74,9 +77,7 @@ def loss_diverging(run: RunState) -> Finding | None:
     limits = run.settings.thresholds
     for track in _watched(run):
         trend = track.trend
-        if trend is None or trend.rises < limits.rising_checkpoints or (run.is_game and track.guess.kind != "loss"):
-            continue
-        if run.is_game and track.guess.role != "eval":
+        if trend is None or trend.bins < 20 or trend.rises < limits.rising_checkpoints or (run.is_game and track.guess.role != "eval"):
             continue
         above = (trend.level - trend.start) / track.scale()
         if above < limits.rising_height or trend.relapse_z < limits.rising_z:

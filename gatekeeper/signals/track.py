@@ -7,12 +7,13 @@ from typing import Any
 from gatekeeper.roles import Guess
 from gatekeeper.signals.curve import Curve
 from gatekeeper.signals.spike import Spike
-from gatekeeper.signals.trend import Trend, trend_of
+from gatekeeper.signals.trend import Trend, trend_of, value_deviation
 
 __all__ = ["Track"]
 
 _INFINITY = float("inf")
 _CLOSE_AFTER = 3  # calm values in a row that end a spike
+_NEW_LEVEL_AFTER = 100
 
 
 class Track:
@@ -30,7 +31,7 @@ class Track:
         self.name = name
         self.guess = guess
         self.sign = -1.0 if guess.direction < 0 else 1.0
-        self.watch = guess.role in ("loss", "aux_loss", "value_loss") or (guess.role == "eval" and guess.direction > 0)
+        self.watch = guess.role in ("loss", "eval") and guess.direction > 0 and guess.kind == "loss"
         self.clear()
 
     def clear(self) -> None:
@@ -57,9 +58,16 @@ class Track:
         self.trend = trend = trend_of(curve, self.sign, self.head)
         if trend is None or not self.watch or self.spike is not None:
             return
-        # Normal range: ten standard deviations above the level; a range of w values is about 2·√(2·ln w) deviations wide.
-        deviation = max(trend.noise, trend.spread / 4.0)
-        self.alarm = max(trend.level, trend.before) + 10.0 * deviation + 1e-9 * abs(trend.level)
+        # Ten standard deviations above the level, but never out of sight: far is far, however noisy the run.
+        deviation = max(trend.noise, value_deviation(curve, trend.noise))
+        level = max(trend.level, trend.before)
+        self.alarm = level + min(10.0 * deviation, 10.0 * self.scale()) + 1e-9 * abs(level)
+
+    def begin(self, value: float, row: int) -> None:
+        """Take the first value: until more is known, ten times its size above it is out of range."""
+        self.first_row = row
+        if self.watch and value != 0.0:
+            self.alarm = self.sign * value + 10.0 * abs(value)
 
     def scale(self) -> float:
         """Return what the loss is measured in: the larger of its starting level and of the range it has covered."""
@@ -73,18 +81,24 @@ class Track:
         spike = self.spike
         if spike is None:
             trend = self.trend
-            base = trend.level if trend is not None else cost
+            base = min(trend.level, trend.before) if trend is not None else self.sign * self.head[0]
             spike = self.spike = Spike(row, step, self.curve.n - 1, base, self.scale(), cost, cost)
         if cost <= self.alarm:
             spike.calm += 1
             if spike.calm >= _CLOSE_AFTER:
-                self.spike = None
-                self.recovered += 1
-                self.checkpoint()
+                self._close()
                 return
+        elif spike.values > _NEW_LEVEL_AFTER + spike.before and spike.far < spike.values >> 1:
+            self._close()  # it never went far and it has lasted as long as all before it: a new level
+            return
         else:
             spike.calm = 0
         spike.feed(cost, far_height)
+
+    def _close(self) -> None:
+        self.spike = None
+        self.recovered += 1
+        self.checkpoint()
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON-able values."""

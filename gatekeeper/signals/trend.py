@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 from gatekeeper.signals.curve import Curve
 
-__all__ = ["Trend", "trend_of"]
+__all__ = ["Trend", "trend_of", "value_deviation"]
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
     """A metric's course so far, as a cost: lower is better whatever the metric's own direction.
 
-    ``start``, ``best``, ``level``: means over a window of an eighth of the bins (at the start, at the best place, now).
+    ``best``, ``level``: means over a window of an eighth of the bins (at the best place, now); ``start``: mean of the first values, up to
+    eight; ``start_error``: its standard error. ``before``: the level a quarter of the run ago; ``worst``: the highest window.
     ``noise``: robust standard deviation of one bin around its neighbours. ``window``: bins in a window, ``bins``: in all.
     ``best_at``: where the best window lies, 0 (first) to 1 (now). ``rises``: how many of the latest checkpoints rose in a row.
     """
@@ -29,7 +30,7 @@ class Trend:
     best_at: float
     rises: int
     before: float
-    spread: float
+    start_error: float
 
     @property
     def gain(self) -> float:
@@ -44,8 +45,8 @@ class Trend:
 
     @property
     def gain_z(self) -> float:
-        """The gain in standard errors of a window mean; how sure it is that anything was won."""
-        return _ratio(self.gain, self.noise * (2.0 / self.window) ** 0.5)
+        """The gain in its own standard errors: how sure it is that anything was won."""
+        return _ratio(self.gain, (self.start_error**2 + self.noise**2 / self.window) ** 0.5)
 
     @property
     def relapse(self) -> float:
@@ -62,6 +63,18 @@ def _ratio(over: float, under: float) -> float:
     if over <= 0.0:
         return 0.0
     return over / under if under > 0.0 else float("inf")
+
+
+# Expected range of 2, 4, 8, … normal values in standard deviations (order statistics of the normal distribution).
+_RANGE = (1.13, 2.06, 2.85, 3.53, 4.13, 4.66, 5.14, 5.58, 5.99, 6.38)
+
+
+def value_deviation(curve: Curve, noise: float) -> float:
+    """Return the standard deviation of single values, from the median range of the recent bins (of single values: ``noise``)."""
+    if curve.width == 1:
+        return noise
+    ranges = sorted([high - low for high, low in zip(curve.highs[-16:], curve.lows[-16:], strict=True)])
+    return ranges[len(ranges) // 2] / _RANGE[min(len(_RANGE), curve.width.bit_length() - 1) - 1]
 
 
 def trend_of(curve: Curve, sign: float, head: list[float]) -> Trend | None:
@@ -87,13 +100,6 @@ def trend_of(curve: Curve, sign: float, head: list[float]) -> Trend | None:
     best_sum = min(sums)
     places = len(sums)
     best_index = places - 1 - sums[::-1].index(best_sum)
-    first = sums[0] / window
-    if curve.width > 1:  # the first bin already averages over learning: the first values themselves say where it began
-        opening = head[:3]
-        first = max(first, sign * sum(opening) / len(opening))
-    elif window > 1:
-        first = max(first, sum(costs[:2]) / 2.0)
-
     steps = [after - here for here, after in zip(costs, costs[1:])]  # noqa: B905 - one shorter on purpose
     later = sorted(steps[len(steps) // 2 :] if len(steps) >= 10 else steps)
     middle = later[len(later) // 2]
@@ -104,12 +110,12 @@ def trend_of(curve: Curve, sign: float, head: list[float]) -> Trend | None:
     while rises + 2 <= (places - 1) // stride + 1 and sums[places - 1 - rises * stride] > sums[places - 1 - (rises + 1) * stride]:
         rises += 1
     back = max(0, places - 1 - max(window, bins // 4))
-    spreads = sorted([high - low for high, low in zip(curve.highs[-16:], curve.lows[-16:])])  # noqa: B905
+    opening = head[: max(1, min(len(head), curve.n >> 3))]
     return Trend(
         n=curve.n,
         bins=bins,
         window=window,
-        start=first,
+        start=sign * sum(opening) / len(opening),
         best=best_sum / window,
         level=sums[-1] / window,
         worst=max(sums) / window,
@@ -117,5 +123,5 @@ def trend_of(curve: Curve, sign: float, head: list[float]) -> Trend | None:
         best_at=best_index / (places - 1) if places > 1 else 1.0,
         rises=rises,
         before=sums[back] / window,
-        spread=spreads[len(spreads) // 2] if curve.width > 1 else 4.0 * noise,
+        start_error=value_deviation(curve, noise) / len(opening) ** 0.5,
     )
