@@ -1,8 +1,9 @@
 """Calls of the W&B SDK that end: bounded in time whatever the SDK does, repeated where that makes sense.
 
-The SDK repeats requests by itself for minutes to days, and no argument bounds all of its calls. So its own retries are
-cut down by the settings that it takes from the environment, and each call runs in a thread that is left behind when the
-deadline is over. The deadline is one of silence: every answer starts it anew, so that a long history can be read.
+The SDK repeats requests by itself for minutes to days, and no argument bounds all of its calls. So its own
+retries are cut down by the settings that it takes from the environment, and each call runs in a thread that
+is left behind when the deadline is over. The deadline is one of silence: every answer starts it anew, so that
+a long history can be read.
 """
 
 from __future__ import annotations
@@ -10,25 +11,23 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from gatekeeper.connectivity import Policy, try_until, within
 from gatekeeper.errors import GatekeeperError, MissingExtra
 
-from gatekeeper_wandb.errors import NoAnswer, UnusableAnswer, classify, error_for
-from gatekeeper_wandb.policy import repeat
+from gatekeeper_wandb.errors import UnusableAnswer, classify, error_for, transient
 from gatekeeper_wandb.specs import WandbSpec
 
-__all__ = ["Client", "bound_sdk_retries", "bounded"]
+__all__ = ["Client", "bound_sdk_retries"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-#: Calls left behind that may still be running; beyond this no new one is started.
-MAX_ABANDONED = 8
-_abandoned: list[threading.Thread] = []
+_RESTART_S = 3.0
+
 _HOSTED = frozenset(
     {"wandb.ai", "api.wandb.ai", "www.wandb.ai", "forge.coreweave.com", "api.forge.coreweave.com"}
 )
@@ -37,8 +36,8 @@ _HOSTED = frozenset(
 def bound_sdk_retries(deadline_s: float) -> None:
     """Cut down the SDK's own retries, and keep it from asking for a key on the terminal.
 
-    What the user has set stays. Where wandb is already imported the process is someone else's training, whose uploads
-    must keep their long patience: nothing is set, and the bound is that of `bounded` alone.
+    What the user has set stays. Where wandb is already imported the process is someone else's training, whose
+    uploads must keep their long patience: nothing is set, and the only bound is ours.
     """
     if "wandb" in sys.modules:
         return
@@ -56,37 +55,6 @@ def _http_timeout(deadline_s: float) -> int:
     """Return the seconds for one request: a third of the deadline, so that a hanging one can be repeated."""
     chosen = os.environ.get("WANDB_HTTP_TIMEOUT", "")
     return int(chosen) if chosen.isdigit() and int(chosen) > 0 else max(3, min(20, int(deadline_s / 3)))
-
-
-def bounded(call: Callable[[], T], seconds: float) -> T:
-    """Return what ``call`` returns, or raise what it raises.
-
-    Raises:
-        NoAnswer: It did not return within ``seconds``. It is left running in a daemon thread, its outcome ignored.
-
-    """
-    _abandoned[:] = [thread for thread in _abandoned if thread.is_alive()]
-    if len(_abandoned) >= MAX_ABANDONED:
-        raise NoAnswer(f"{len(_abandoned)} earlier calls of the W&B SDK still hang")
-    outcome: list[tuple[bool, Any]] = []
-
-    def work() -> None:
-        try:
-            outcome.append((True, call()))
-        except BaseException as error:  # noqa: BLE001 - carried over to the caller's thread
-            outcome.append((False, error))
-
-    thread = threading.Thread(target=work, name="gatekeeper-wandb", daemon=True)
-    thread.start()
-    thread.join(max(0.0, seconds))
-    if not outcome:
-        _abandoned.append(thread)
-        raise NoAnswer(f"timed out after {seconds:.1f} s")
-    good, value = outcome[0]
-    if not good:
-        raise value
-    result: T = value
-    return result
 
 
 class Client:
@@ -115,7 +83,9 @@ class Client:
         return base_url.rstrip("/") or "the W&B server"
 
     def ask(self, call: Callable[[Any], T], deadline_s: float | None = None) -> T:
-        """Return ``call(api)``, tried again until the deadline (the client's by default); ``api`` is a `wandb.Api`.
+        """Return ``call(api)``, tried again until the deadline (the client's by default).
+
+        ``api`` is a `wandb.Api`.
 
         Raises:
             Unreachable: No usable answer within the deadline.
@@ -123,12 +93,14 @@ class Client:
             MissingExtra: wandb is not installed.
 
         """
-
-        def attempt(seconds: float) -> T:
-            return self._attempt(call, seconds)
-
+        policy = Policy(deadline_s=self.deadline_s if deadline_s is None else deadline_s)
         try:
-            return repeat(attempt, classify, self.deadline_s if deadline_s is None else deadline_s)
+            return try_until(
+                lambda seconds: self._attempt(call, seconds),
+                what=f"{self.spec.path} on {self.server}",
+                classify=transient,
+                policy=policy,
+            )
         except GatekeeperError:
             raise
         except Exception as error:
@@ -154,10 +126,12 @@ class Client:
             return api, call(api)
 
         try:
-            self._api, result = bounded(work, seconds)
-        except BaseException:
+            self._api, result = within(seconds, work)
+        except BaseException as error:
             # A strange answer spoils the SDK's objects for good, and a call that hangs may hold locks.
             self._api = None
+            if classify(error).restart:
+                _restart_service()
             raise
         return result
 
@@ -187,14 +161,28 @@ class Client:
         address = "https://api.wandb.ai" if named.hostname in _HOSTED else self.spec.web_url
         if os.environ.get("WANDB_API_KEY"):
             raise GatekeeperError(
-                f"{self.spec.path}: the URL is on {named.netloc}, but this machine and its WANDB_API_KEY are set up for "
-                f"{urlsplit(configured).netloc}; set WANDB_BASE_URL={address} and the key of that server"
+                f"{self.spec.path}: the URL is on {named.netloc}, but this machine and its WANDB_API_KEY are "
+                f"set up for {urlsplit(configured).netloc}; set WANDB_BASE_URL={address} and its key"
             )
         return address
 
 
+def _restart_service() -> None:
+    """Let the SDK forget its service process, so that the next session starts a new one.
+
+    Not where a run is being logged in this process: that one's service is not ours to end.
+    """
+    wandb = sys.modules.get("wandb")
+    if wandb is None or getattr(wandb, "run", None) is not None:
+        return
+    try:
+        within(_RESTART_S, wandb.teardown)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - it tells of the dead process, and forgets it
+        _log.debug("wandb.teardown: %s", error)
+
+
 def _same_server(base_url: str, host: str) -> bool:
-    """Say whether a web host belongs to an API address (``api.example.com`` serves ``example.com``, ``app.…``)."""
+    """Say whether a web host belongs to an API address: ``api.example.com`` serves ``app.example.com``."""
     api = urlsplit(base_url).netloc.lower()
     bare = api.removeprefix("api.")
     if api in _HOSTED and host in _HOSTED:

@@ -32,8 +32,8 @@ _RUN_DIRECTORY = re.compile(r"(offline-)?run-\d{8}_\d{6}-.+|latest-run")
 class DotWandbSource:
     """One `.wandb` file as a source of rows; each call of `rows` yields those that are new.
 
-    The SDK writes 32 KiB at a time, so a live run's last rows come with a delay. GPU statistics join the next history
-    row. ``run`` holds the run's names, configuration and exit code as far as they were read.
+    The SDK writes 32 KiB at a time, so a live run's last rows come with a delay. GPU statistics join the next
+    history row. ``run`` holds the run's names, configuration and exit code as far as they were read.
     """
 
     def __init__(self, path: str | os.PathLike[str], options: SourceOptions | None = None) -> None:
@@ -111,17 +111,17 @@ class DotWandbSource:
 
     def _why_empty(self) -> str:
         if self.skipped:
-            return f"no readable row ({self.skipped} damaged records); read the run from its server or its own log"
+            return f"no readable row, {self.skipped} damaged records; read it from its server or its own log"
         if self.run_state:
             return f"the run ended ({self.run_state}) without logging a metric"
         return (
-            "no rows yet: the SDK writes 32 KiB at a time, and a run killed by SIGTERM loses what it held; look again "
-            "later, or read the run from its server or its own log"
+            "no rows yet: the SDK writes 32 KiB at a time, and a run killed by SIGTERM loses what it held; "
+            "look again later, or read the run from its server or its own log"
         )
 
 
 def run_files(directory: Path) -> list[Path]:
-    """Return the `.wandb` files of a run directory, or of the run directories in a `wandb` folder, oldest first."""
+    """Return the `.wandb` files of a run directory, or of those in a `wandb` folder, oldest first."""
     files = sorted(directory.glob("run-*.wandb*"))
     if not files:
         folders = (
@@ -134,7 +134,7 @@ def run_files(directory: Path) -> list[Path]:
 
 
 def is_run_directory(directory: Path) -> bool:
-    """Say whether a directory is one the SDK made for a run (``offline-run-…``, ``run-…``, ``latest-run``)."""
+    """Say whether a directory is one the SDK made for a run (``offline-run-…``, ``latest-run``)."""
     if not directory.is_dir():
         return False
     return _RUN_DIRECTORY.fullmatch(directory.name) is not None or any(directory.glob("run-*.wandb"))
@@ -145,7 +145,7 @@ def _started(folder: Path) -> str:
 
 
 def _app_url() -> str:
-    """Return where the web pages of the configured server are (the SDK is not asked: it is slow to import)."""
+    """Return where the configured server's web pages are (the SDK is not asked: it is slow to import)."""
     chosen = os.environ.get("WANDB_APP_URL") or os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai"
     parts = urlsplit(chosen.rstrip("/"))
     host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")

@@ -10,12 +10,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
+from gatekeeper.connectivity import Transient, retry_after_seconds, transient_status
 from gatekeeper.errors import GatekeeperError, SourceError, Unreachable
 from gatekeeper.redact import redact_text
 from gatekeeper.text import for_terminal, shorten
 
-__all__ = ["Cause", "Fault", "NoAnswer", "UnusableAnswer", "classify", "error_for"]
+__all__ = ["Cause", "Fault", "UnusableAnswer", "classify", "error_for", "transient"]
 
 
 class Cause(Enum):
@@ -27,10 +29,6 @@ class Cause(Enum):
     PERMISSION = "permission"
     MISSING = "missing"
     REQUEST = "request"  # the server, or the SDK, refuses what was asked for
-
-
-class NoAnswer(Exception):
-    """A call of the SDK that did not return in time."""
 
 
 class UnusableAnswer(Exception):
@@ -45,7 +43,7 @@ class Fault:
         cause: Its kind.
         status: The HTTP status, where there was one.
         retry_after_s: Seconds the server asked to wait, where the SDK lets that through.
-        restart: The SDK's service process is gone: a new session is needed before the next attempt.
+        restart: The SDK's own service process is gone; another attempt needs a new one.
         message: One line for people, without secrets.
 
     """
@@ -69,7 +67,6 @@ class Fault:
 
 _STATUS_IN_TEXT = re.compile(r"\bHTTP (\d{3})\b|\b(\d{3}) (?:Client|Server) Error\b")
 _RETRY_AFTER = re.compile(r"retry[- ]after['\"]?\s*[:=]?\s*['\"]?(\d+(?:\.\d+)?)", re.IGNORECASE)
-_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 508, 509, 520, 521, 522, 523, 524, 529})
 _NEVER_ANSWERED = (
     "giving up after",
     "service process is busy",
@@ -89,8 +86,16 @@ _DENIED = ("permission denied", "access denied", "forbidden", "not authorized", 
 _ABSENT = ("not found", "could not find", "does not exist", "no such run", "no such project")
 _NO_KEY = ("api key", "wandb login", "log in", "credential")
 _CONNECTION_TYPES = frozenset(
-    {"NoAnswer", "ConnectTimeout", "ReadTimeout", "Timeout", "TransportServerError", "WandbAttachFailedError"}
+    {
+        "TimeoutError",
+        "ConnectTimeout",
+        "ReadTimeout",
+        "Timeout",
+        "TransportServerError",
+        "WandbAttachFailedError",
+    }
 )
+_SERVICE_GONE = frozenset({"MailboxClosedError", "HandleAbandonedError"})
 _SHAPE_ERRORS = (TypeError, KeyError, AttributeError, IndexError, AssertionError, UnusableAnswer)
 
 
@@ -101,13 +106,23 @@ def classify(error: BaseException) -> Fault:
     lower = text.lower()
     status = _status(chain, text)
     message = _line(error)
-    if "service process is not running" in lower:
-        return Fault(Cause.CONNECTION, restart=True, message=message)
-    if status is not None and (status in _TRANSIENT or (status >= 500 and status != 501)):
+    if status is not None and transient_status(status):
         return Fault(Cause.CONNECTION, status, _retry_after(chain, text), message=message)
     if status is not None and status >= 400:
         return Fault(_BY_STATUS.get(status, Cause.REQUEST), status, message=message)
+    # The SDK talks to its service process over a socket of its own; a lost server comes as text from there.
+    gone = "service process is not running" in lower or any(
+        isinstance(link, ConnectionError) or type(link).__name__ in _SERVICE_GONE for link in chain
+    )
+    if gone:
+        return Fault(Cause.CONNECTION, restart=True, message=message)
     return Fault(_cause(chain, lower), status, message=message)
+
+
+def transient(error: BaseException) -> Transient | None:
+    """Return the same for `gatekeeper.connectivity`: whether another try is worth it."""
+    fault = classify(error)
+    return Transient(fault.retry_after_s) if fault.retryable else None
 
 
 def _cause(chain: list[BaseException], lower: str) -> Cause:
@@ -186,13 +201,10 @@ def _status(chain: list[BaseException], text: str) -> int | None:
 
 def _retry_after(chain: list[BaseException], text: str) -> float | None:
     for link in chain:
-        headers = getattr(getattr(link, "response", None), "headers", None)
+        headers: Any = getattr(getattr(link, "response", None), "headers", None)
         value = headers.get("Retry-After") if hasattr(headers, "get") else None
-        try:
-            if value is not None:
-                return max(0.0, float(value))
-        except (TypeError, ValueError):
-            pass
+        if isinstance(value, str):
+            return retry_after_seconds(value)
     found = _RETRY_AFTER.search(text)
     return float(found.group(1)) if found else None
 

@@ -1,14 +1,15 @@
 """The record log inside a `.wandb` file: LevelDB's blocks and chunks behind a 7-byte header.
 
-A block has 32 KiB. A record is one FULL chunk or a FIRST, any MIDDLE and a LAST one; no chunk crosses a block. Each
-chunk starts with its checksum (CRC-32 of type and data), length and type. A file that is being written, or whose
-writer was killed, ends anywhere: what is incomplete at the end is left for the next look and is no damage. Damage
-before the end costs the records it touches and nothing else.
+A block has 32 KiB. A record is one FULL chunk or a FIRST, any MIDDLE and a LAST one; no chunk crosses a
+block. Each chunk starts with its checksum (CRC-32 of type and data), length and type. A file that is being
+written, or whose writer was killed, ends anywhere: what is incomplete at the end is left for the next look
+and is no damage. Damage before the end costs the records it touches and nothing else.
 """
 
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import struct
 import zlib
@@ -77,7 +78,7 @@ class LogBlocks:
 
     def _open(self) -> IO[bytes]:
         if self.path.suffix == ".gz":
-            return gzip.open(self.path, "rb")
+            return io.BufferedReader(gzip.GzipFile(self.path, "rb"))
         file = self.path.open("rb")
         status = os.fstat(file.fileno())
         identity = (status.st_dev, status.st_ino)
@@ -99,8 +100,8 @@ class LogBlocks:
             return False
         if head[:4] == MAGIC:
             raise SourceError(
-                f"{self.path}: a .wandb file of an unknown version (header {head[4:].hex()}); read the run from its "
-                "server (ENTITY/PROJECT/RUN_ID) or upgrade sweep-gatekeeper"
+                f"{self.path}: a .wandb file of an unknown version (header {head[4:].hex()}); read the run "
+                "from its server (ENTITY/PROJECT/RUN_ID) or upgrade sweep-gatekeeper"
             )
         raise SourceError(f"{self.path}: not a .wandb file (it does not begin with ':W&B')")
 

@@ -1,9 +1,9 @@
-"""Runs on a W&B server as sources: every row, each fetched once, and "unknown" where the server is unclear."""
+"""Runs on a W&B server as sources: every row, each fetched once; "unknown" where the server is unclear."""
 
 from __future__ import annotations
 
 import itertools
-import logging
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,8 +20,6 @@ from gatekeeper_wandb.specs import WandbSpec
 
 __all__ = ["ALIVE", "RunFacts", "WandbRunSource", "load_facts", "project_runs"]
 
-_log = logging.getLogger(__name__)
-
 #: States in which a run may still log. Any other one is an end.
 ALIVE = frozenset({"running", "pending", "preempting"})
 _BATCH_ROWS = 500
@@ -33,7 +31,7 @@ _SYSTEM_SHARE = 1 / 3  # of the deadline: a look can do without GPU statistics
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the server says of a run, besides its history. ``config`` is as logged: redact it before it is shown."""
+    """What the server says of a run, besides its history. Redact ``config`` before it is shown."""
 
     state: str
     url: str | None
@@ -80,8 +78,8 @@ def load_facts(api: Any, spec: WandbSpec) -> tuple[Any, RunFacts]:
 class WandbRunSource:
     """One run on a server. Each call of `rows` fetches the steps that are new since the last one.
 
-    A look ends one deadline after the server's last answer at the latest. The run's state is reported, and never a
-    verdict. GPU statistics join the history row that follows them.
+    A look ends one deadline after the server's last answer at the latest. The run's state is reported, and
+    never a verdict. GPU statistics join the history row that follows them.
     """
 
     def __init__(
@@ -130,7 +128,8 @@ class WandbRunSource:
         first = self._next
         if facts.last_step < first - 1:  # the run was rewound; its new steps come after that
             first = self._next = facts.last_step + 1
-        # Lines are a witness only while none was read: a run that logs a step again has more lines than steps.
+        # Lines are a witness only while none was read: a run that logs a step again has more lines than
+        # steps.
         if facts.last_step < first and not (self._seen == 0 and facts.lines):
             if self._seen == 0 and facts.state not in ALIVE and not self.options.follow:
                 raise SourceError(f"{self.name}: the run ended ({facts.state}) without logging a row")
@@ -179,7 +178,7 @@ class WandbRunSource:
                 yield raw
 
     def _system_events(self) -> list[tuple[float, dict[str, object]]] | None:
-        """Return (time, GPU metrics) of the system stream, new since the last look, or None where it fails."""
+        """Return what is new in the system stream as (time, GPU metrics), or None where it fails."""
 
         def fetch(api: Any) -> list[Any]:
             return list(
@@ -252,7 +251,7 @@ def project_runs(spec: WandbSpec, options: SourceOptions | None = None) -> list[
 
 
 def _page_size(first: int, facts: RunFacts) -> int:
-    """Return how many steps one request should span: a sparse history is not fetched in thousands of empty pages."""
+    """Return how many steps a request should span: a sparse history is not fetched in empty pages."""
     steps = facts.last_step + 1 - first
     if steps <= 200 * _PAGE_STEPS:
         return _PAGE_STEPS
@@ -276,11 +275,6 @@ def _take(scan: Iterator[Any]) -> tuple[list[Any], bool]:
 
 def _whole(value: object, default: int) -> int:
     """Return a step as an int."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or value != value
-        or abs(value) == float("inf")
-    ):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return default
     return int(value)

@@ -19,8 +19,9 @@ def history_row(
 ) -> Row | None:
     """Return a logged row as step and flat metrics, or None where it holds no metric.
 
-    Nested keys are joined with "/"; media (histograms, images, tables), text and lists are no metrics; None is one:
-    something was logged that JSON could not hold. ``system`` joins a row that holds a metric and never makes one.
+    Nested keys are joined with "/"; media (histograms, images, tables), text and lists are no metrics; None
+    is one: something was logged that JSON could not hold. ``system`` joins a row that holds a metric and
+    never makes one.
     """
     metrics: dict[str, object] = {}
     media: set[str] = set()

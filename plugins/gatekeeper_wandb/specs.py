@@ -12,7 +12,10 @@ from gatekeeper.text import for_terminal, shorten
 
 __all__ = ["WandbSpec", "matches", "parse"]
 
-_FORMS = "ENTITY/PROJECT/RUN_ID, run:ENTITY/PROJECT/RUN_ID, wandb:ENTITY/PROJECT (all its runs) or the URL of a run or project"
+_FORMS = (
+    "ENTITY/PROJECT/RUN_ID, run:ENTITY/PROJECT/RUN_ID, wandb:ENTITY/PROJECT (all its runs) "
+    "or the URL of a run or project"
+)
 _PREFIXES = ("run:", "wandb:")
 _EXTENSION = re.compile(r".+\.[A-Za-z][A-Za-z0-9]{0,8}")
 _PART = re.compile(r"[^\s/\\:?#*%\x00-\x1f\x7f]+")
@@ -42,7 +45,7 @@ class WandbSpec:
 
 
 def matches(spec: str) -> bool:
-    """Say whether ``spec`` is W&B's to read: a prefix, three bare parts without a file extension, or a URL."""
+    """Say whether ``spec`` is W&B's: a prefix, three bare parts without a file extension, or a URL."""
     text = spec.strip()
     if text.lower().startswith(_PREFIXES):
         return True

@@ -19,8 +19,8 @@ class WireError(ValueError):
 def fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
     """Yield (field number, value) of one message, in the order written.
 
-    Varints come as unsigned ints (see `signed` and `zigzag`), fixed-width fields as floats, strings and nested
-    messages as bytes.
+    Varints come as unsigned ints (see `signed` and `zigzag`), fixed-width fields as floats, strings and
+    nested messages as bytes.
 
     Raises:
         WireError: The bytes are no message.
