@@ -22,6 +22,7 @@ __all__ = ["MARK", "is_secret_name", "redact", "redact_text", "redact_url"]
 MARK = "[redacted]"
 _URL_MARK = "redacted"  # in user:password@, where brackets would make the URL unparsable
 _MAX_DEPTH = 24
+_MAX_PASSES = 8
 _MAX_TEXT = 500
 _MAX_ITEMS = 200
 _SEQUENCES = (list, tuple, set, frozenset)
@@ -78,11 +79,17 @@ _SHAPES = re.compile(
     """,
     re.VERBOSE,
 )
-_SCHEME = re.compile(r"\b(bearer|basic)(\s+)(?!\[redacted\])([A-Za-z0-9._~+/=-]{6,})", re.IGNORECASE)
+_SCHEME = re.compile(r"\b(bearer|basic)(\s+)(?!\[redacted\])([^\s\"',;]{6,})", re.IGNORECASE)
 _HEADER = re.compile(
     r"\b((?:proxy-)?authorization|x-api-key|(?:set-)?cookie)(\"?\s*[:=]\s*\"?)([^\r\n\"]+)", re.IGNORECASE
 )
-_USERINFO = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{0,30}://)([^\s/?#@\"'<>]*(?:@[^\s/?#@\"'<>]*)*)@")
+_USERINFO = (
+    re.compile(  # one slash is what pathlib leaves of two; a raw "/" in a password is told from a port
+        r"""\b([A-Za-z][A-Za-z0-9+.-]{0,30}:/{1,2})
+    ( [^\s/?#@"'<>]*(?:@[^\s/?#@"'<>]*)* | [^\s/?#@:"'<>]*:(?!\d{1,5}[/?#])[^\s"'<>@]{0,200} )@""",
+        re.VERBOSE,
+    )
+)
 _QUERY = re.compile(r"([?&;#])([^\s=&;#?\"'<>]{1,80})=([^\s&;#\"'<>]*)")
 # name=value, name: value, "name": "value", --name value; also inside JSON inside a string
 _NAME = re.compile(
@@ -266,6 +273,15 @@ class _Walk:
 
 
 def _redact_string(text: str, secrets: list[str]) -> str:
+    """Redact until nothing changes: what one pass takes away can lay open the next secret."""
+    for _ in range(_MAX_PASSES):
+        before, text = text, _redact_once(text, secrets)
+        if text == before:
+            break
+    return text
+
+
+def _redact_once(text: str, secrets: list[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, MARK)
     text = redact_url(_SHAPES.sub(MARK, text))
@@ -311,7 +327,7 @@ def _is_commit(name: str) -> bool:
 def _hide_userinfo(match: re.Match[str]) -> str:
     scheme, userinfo = match.groups()
     user, colon, _ = userinfo.partition(":")
-    if scheme.lower().startswith("http"):  # the user alone may be the token
+    if "http" in scheme.lower():  # the user alone may be the token
         return f"{scheme}{_URL_MARK}@"
     return f"{scheme}{user}:{_URL_MARK}@" if colon else match.group()
 

@@ -207,7 +207,7 @@ def test_a_corrupt_own_file_is_kept_and_counted(tmp_path: Path) -> None:
 def test_a_lock_call_that_hangs_does_not_hold_up_an_append(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A stuck network lock daemon cannot be had here, so the system call is replaced by one that waits for the test.
+    # A stuck network lock daemon cannot be had here: the system call is replaced by one that waits.
     release, calls = threading.Event(), []
 
     def hang(descriptor: int) -> None:
