@@ -59,14 +59,14 @@ def kind_of_lines(name: str, head: bytes, *, final: bool) -> str | None:
     objects = sum(_is_object(line) for line in lines)
     if objects * 2 > len(lines):
         return "jsonl"
+    table = _is_table(lines)
+    if table is None and not final:
+        return None
+    if table:
+        return "csv"
     if lower.endswith((".jsonl", ".ndjson")):
         return "jsonl"
     if lower.endswith((".csv", ".tsv")):
-        return "csv"
-    verdict = _is_table(lines)
-    if verdict is None and not final:
-        return None
-    if verdict:
         return "csv"
     return "jsonl" if objects and not _dict_prints(lines) else "text"
 

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gatekeeper.errors import GatekeeperError
+from gatekeeper.errors import GatekeeperError, SourceError
 from gatekeeper.sources.base import Row, Skips, Source, SourceOptions, printable
 from gatekeeper.sources.discover import find_logs, is_event_file, is_log_name
 from gatekeeper.sources.evaluations import npz_rows
@@ -45,7 +45,7 @@ def open_source(spec: str, *, options: SourceOptions | None = None) -> list[Sour
 
         return [open_stdin(options)]
     path = Path(spec)
-    if _exists(path):
+    if spec and _exists(path):
         return _open_existing(path, spec, options)
     if spec.lower().startswith("ssh://"):
         from gatekeeper.sources.ssh import open_ssh
@@ -102,9 +102,14 @@ def open_path(path: Path, options: SourceOptions | None = None, *, name: str | N
 
 def _exists(path: Path) -> bool:
     try:
-        return path.exists()
-    except (OSError, ValueError):  # too long a name, a NUL in it, a directory that may not be searched
+        path.stat()
+    except PermissionError:
+        raise SourceError(
+            f"{path} cannot be read: permission denied; run as a user who may read it"
+        ) from None
+    except (OSError, ValueError):  # missing, too long a name, a NUL in it
         return False
+    return True
 
 
 def _open_existing(path: Path, spec: str, options: SourceOptions) -> list[Source]:

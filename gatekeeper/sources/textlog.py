@@ -160,6 +160,8 @@ class TextLog:
         """Make the row, with the step of the context where the line has none."""
         if step is None:
             step = self._counters.last
+        else:
+            self._counters.last = step
         if step is None and self._epoch is not None:
             step = self._epoch
         if step is None:
@@ -186,10 +188,10 @@ class TextLog:
                 metrics[item.group("key")] = number(item.group("value"))
         if not metrics:
             return None
-        key = self._declared if self._declared in metrics else choose_step_key(metrics)
+        step_key = self._declared if self._declared in metrics else choose_step_key(metrics)
         step = None
-        if key is not None:
-            step = step_value(metrics.pop(key))
+        if step_key is not None:
+            step = step_value(metrics.pop(step_key))
         else:
             counts = read_counters(line[:start])
             if counts:

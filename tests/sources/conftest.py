@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-
 from gatekeeper.sources import Row, SourceOptions, open_source
 
 Rows = list[tuple[float | None, dict[str, object]]]

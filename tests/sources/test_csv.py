@@ -2,13 +2,12 @@ import csv
 import io
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from gatekeeper.errors import SourceError
 from gatekeeper.sources import open_source
 from gatekeeper.sources.base import Skips
 from gatekeeper.sources.csvlog import CsvLog
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 
 def test_lightning_mixed_train_and_validation_rows(read):
@@ -39,7 +38,8 @@ def test_ultralytics_padded_header(read):
 
 
 def test_stable_baselines3_progress(read):
-    content = "time/iterations,rollout/ep_rew_mean,time/total_timesteps,train/loss\n1,-20.5,2048,\n2,-19.5,4096,4.25\n"
+    content = "time/iterations,rollout/ep_rew_mean,time/total_timesteps,train/loss\n"
+    content += "1,-20.5,2048,\n2,-19.5,4096,4.25\n"
     assert read("progress.csv", content) == [
         (2048.0, {"time/iterations": 1.0, "rollout/ep_rew_mean": -20.5}),
         (4096.0, {"time/iterations": 2.0, "rollout/ep_rew_mean": -19.5, "train/loss": 4.25}),

@@ -1,14 +1,14 @@
 import gzip
 import json
+from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from gatekeeper.errors import SourceError
 from gatekeeper.sources import open_source
 from gatekeeper.sources.base import Skips
 from gatekeeper.sources.jsonl import JsonLines
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 
 def lines(*rows):
@@ -166,6 +166,6 @@ def test_round_trip_however_it_is_cut_into_blocks(rows, cuts):
     decoder = JsonLines(Skips())
     edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     seen = []
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         seen.extend(decoder.feed("".join(text[start:end])))
     assert repr([(row.step, row.metrics) for row in seen]) == repr(rows)
