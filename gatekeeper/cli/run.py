@@ -7,12 +7,14 @@ import resource
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from gatekeeper import notes
-from gatekeeper.config import load_settings
+from gatekeeper.baseline import load_baseline
+from gatekeeper.config import Settings, load_settings
 from gatekeeper.errors import GatekeeperError
 from gatekeeper.gate import Gate
 from gatekeeper.supervise import Outcome, Supervisor, SupervisorOptions, exit_code
@@ -65,6 +67,10 @@ def _parse_roles(
     help="Configuration file (default: gatekeeper.toml or pyproject.toml, found upward).",
 )
 @click.option(
+    "--baseline", metavar="NUMBER|FILE", help="What sound runs reach: a number, or a recorded baseline file."
+)
+@click.option("--smoke", is_flag=True, help="Judge as a short run in CI.")
+@click.option(
     "--notes", "notes_path", type=click.Path(path_type=Path), help="Directory for the notes of stops."
 )
 @click.option(
@@ -112,6 +118,8 @@ def command(
     mode: str | None,
     roles: dict[str, str],
     config: Path | None,
+    baseline: str | None,
+    smoke: bool,
     notes_path: Path | None,
     grace: float,
     poll: float,
@@ -134,7 +142,7 @@ def command(
         raise GatekeeperError(
             "gatekeeper run needs process groups and signals: use it on Linux, macOS or in WSL"
         )
-    settings = load_settings(config)
+    settings = _settings(config, baseline, smoke)
 
     def make_gate() -> Gate:
         return Gate(metric=metric, mode=mode, roles=roles or None, config=settings)
@@ -151,6 +159,10 @@ def command(
             "GATEKEEPER_MODE": mode,
             "GATEKEEPER_ROLES": ";".join(f"{role}={key}" for role, key in roles.items()) or None,
             "GATEKEEPER_CONFIG": str(config.resolve()) if config else None,
+            "GATEKEEPER_BASELINE": str(Path(baseline).resolve())
+            if settings.baseline and baseline
+            else baseline,
+            "GATEKEEPER_SMOKE": "1" if smoke else None,
         },
     )
     reporter = Reporter(form, report_path)
@@ -176,6 +188,19 @@ def command(
         supervisor.messages.say(f"the report could not be written: {type(fault).__name__}: {fault}")
     _end_as_the_child(outcome)
     return code
+
+
+def _settings(config: Path | None, baseline: str | None, smoke: bool) -> Settings:
+    """Return the configuration in force, with what the command line says of baseline and smoke runs."""
+    settings = load_settings(config)
+    if smoke:
+        settings = replace(settings, smoke=True)
+    if baseline is None:
+        return settings
+    try:
+        return replace(settings, baseline=None, baseline_value=float(baseline))
+    except ValueError:
+        return replace(settings, baseline=load_baseline(baseline), baseline_value=None)
 
 
 def _end_as_the_child(outcome: Outcome) -> None:

@@ -34,6 +34,7 @@ class Channel:
             targets: The descriptors (1, 2 or both) that it stands for in the child; it is written to the
                 first.
             sink: Takes each chunk that was passed on; must return at once.
+
         """
         self.targets = tuple(targets)
         self._target: int | None = self.targets[0]
@@ -162,6 +163,7 @@ def open_channels(sink: Callable[[int, bytes], None]) -> list[Channel]:
 
     Args:
         sink: Takes the number of the stream (1 or 2) and each chunk.
+
     """
     if _same_file(1, 2):
         return [Channel((1, 2), lambda data: sink(1, data))]

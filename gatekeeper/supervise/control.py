@@ -8,20 +8,43 @@ One strict-JSON object a line, appended by the child's processes (see docs/run.m
     The last verdict of a run that was not stopped.
 ``{"event": "stop", "pid": 12, "verdict": {…}, "note": "path"}``
     The gate stopped the run there: it is finished, and its note written.
+``{"event": "fault", "pid": 12, "error": "…"}``
+    The gate failed there; the run goes on.
 """
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CONTROL", "ControlFile"]
+from gatekeeper import strictjson
+
+__all__ = ["CONTROL", "REPORT", "ControlFile", "tell"]
 
 #: Environment variable with the control file's absolute path.
 CONTROL = "GATEKEEPER_CONTROL"
 
+#: Environment variable with the file in which a sweep agent hears the same events from all its trials.
+REPORT = "GATEKEEPER_REPORT"
+
 MAX_READ = 1 << 20
+
+
+def tell(environment: Mapping[str, str], **event: object) -> None:
+    """Append an event to the file that a sweep agent reads, where there is one. Never raises."""
+    path = environment.get(REPORT)
+    if path:
+        with suppress(OSError):
+            # O_APPEND and one write: lines of several processes do not mix.
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(descriptor, (strictjson.dumps(event) + "\n").encode())
+            finally:
+                os.close(descriptor)
 
 
 class ControlFile:
@@ -32,6 +55,7 @@ class ControlFile:
 
         Raises:
             OSError: It cannot be made.
+
         """
         path.touch(mode=0o600)
         self._path = path

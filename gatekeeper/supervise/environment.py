@@ -36,6 +36,7 @@ def child_environment(
         unbuffered: Python is to print each line at once, since a pipe makes it keep 8 KB back and the gate is
             to see a row when it is printed. Not where the user decided otherwise.
         report: Takes sentences for the user.
+
     """
     environment = {**base, MARKER: marker, "GATEKEEPER_NOTES": str(notes)}
     environment.update({key: value for key, value in objective.items() if value is not None})

@@ -25,6 +25,7 @@ class Guardian:
 
         Raises:
             OSError: It cannot be started; the run can go on without it.
+
         """
         reading, self._pipe = os.pipe()
         try:

@@ -189,6 +189,7 @@ class LogWatcher(Watcher):
             spec: A path (which need not exist yet) or anything else that can be read as a source.
             poll_s: Seconds between two looks.
             start: The directory that a relative path starts from.
+
         """
         super().__init__(judge, report)
         path = start / spec
@@ -200,6 +201,7 @@ class LogWatcher(Watcher):
         self._options = SourceOptions(follow=True)
         self._sources: dict[str, Source] = {}
         self._said: set[str] = set()
+        self.unreachable = False
         self.problem: str | None = None
         if self._path is not None and self._path.exists():
             self._look(judged=False)
@@ -224,20 +226,20 @@ class LogWatcher(Watcher):
             for source in open_source(self._spec, options=self._options):
                 self._sources.setdefault(source.name, source)
         except Unreachable as fault:
-            self._mention(f"{fault} (tried again in {self._poll_s:g} s)")
+            self._no_answer(fault)
             return
         except (GatekeeperError, OSError) as fault:
             # A log that is just being made may look like none: this is said at the end, if it stays so.
             self.problem = str(fault)
             return
-        self.problem = None
+        self.problem, self.unreachable = None, False
         for name, source in list(self._sources.items()):
             try:
                 for row in source.rows():
                     if judged:
                         self._judge.observe(self._judge.stream(name), row)
             except Unreachable as fault:
-                self._mention(f"{fault} (tried again in {self._poll_s:g} s)")
+                self._no_answer(fault)
             except (GatekeeperError, OSError) as fault:
                 self.problem = str(fault)
                 self._mention(str(fault))
@@ -245,6 +247,10 @@ class LogWatcher(Watcher):
                 stream = self._judge.stream(name)
                 stream.run_url = source.run_url
                 stream.skipped, stream.skipped_examples = source.skipped, source.skipped_examples
+
+    def _no_answer(self, fault: Unreachable) -> None:
+        self.unreachable = True
+        self._mention(f"{fault} (tried again in {self._poll_s:g} s)")
 
     def _mention(self, text: str) -> None:
         self.problem = text

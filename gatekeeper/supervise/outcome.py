@@ -31,7 +31,10 @@ class Outcome:
             row came.
         told: The verdict as the hook inside the child told it.
         note: Where the stop's note was written.
+        error: Why there is no verdict, where the judging failed.
+        reachable: The source of the metrics answered.
         dropped: Lines of output that were passed on but came too fast to be judged.
+
     """
 
     returncode: int
@@ -40,6 +43,8 @@ class Outcome:
     stream: Stream | None = None
     told: Mapping[str, Any] | None = None
     note: str | None = None
+    error: str | None = None
+    reachable: bool = True
     dropped: int = 0
 
 
@@ -64,6 +69,7 @@ def exit_code(returncode: int, *, stopped: bool, on_stop: int, waiting: bool, ve
         on_stop: The code for that.
         waiting: The last answer was WAIT.
         verdict_exit: A last WAIT is to be seen (3) where the child itself ended well.
+
     """
     if stopped:
         return on_stop

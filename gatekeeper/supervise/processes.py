@@ -117,6 +117,7 @@ def family(
         marker: The run's value of ``GATEKEEPER_RUN``; None saves reading every process's environment.
         adopter: The subreaper's pid. Its children in its own session are its own helpers, not the run's.
         but: Pids that never belong to the run.
+
     """
     processes = table()
     if not processes:  # no /proc: the process group is all that can be known

@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper import strictjson
+from gatekeeper.interval import FIRST_S
+from gatekeeper.judging import Judged
+from gatekeeper.redact import redact_text
 from gatekeeper.report import RunReport
+from gatekeeper.report.record import SCHEMA, verdict_record
 from gatekeeper.supervise.messages import Messages
 from gatekeeper.supervise.outcome import Outcome, shell_code
 from gatekeeper.verdict import CurvePoint, Decision, json_number
@@ -18,33 +22,64 @@ __all__ = ["FORMATS", "Reporter", "outcome_record"]
 
 FORMATS = ("text", "json", "github", "markdown", "junit")
 INSIDE = "the command's own process"
+NOWHERE = "no metrics"
 
 
 def outcome_record(outcome: Outcome) -> dict[str, Any]:
     """Return the contract's record of what a supervised command came to, with the child's end beside it."""
-    verdict, stream = outcome.verdict, outcome.stream
+    record = _judged_here(outcome) if outcome.stream is not None else _told(outcome)
+    if outcome.error is not None and outcome.verdict.decision is not Decision.STOP:
+        # A comparison that could not be made must not read as a pass.
+        record |= {"decision": "ERROR", "rule": None, "judgment": None, "error": redact_text(outcome.error)}
+        record["reason"] = redact_text(outcome.verdict.reason)
+    return {**record, "child_exit": shell_code(outcome.returncode)}
+
+
+def _judged_here(outcome: Outcome) -> dict[str, Any]:
+    stream = outcome.stream
+    assert stream is not None  # noqa: S101 - for the type checker; the caller has looked
+    record = verdict_record(
+        Judged(
+            stream.name,
+            stream.gate,
+            rows=stream.gate.rows,
+            run_url=stream.run_url,
+            reachable=outcome.reachable,
+            error=None if outcome.reachable else outcome.verdict.reason,
+            skipped=stream.skipped,
+            skipped_examples=tuple(stream.skipped_examples),
+        )
+    )
+    if not stream.gate.rows and outcome.reachable:
+        record["reason"] = redact_text(outcome.verdict.reason)  # why there was nothing to judge
+    return record
+
+
+def _told(outcome: Outcome) -> dict[str, Any]:
+    """Return the record of a verdict that the hook inside the child told, or of one that never came."""
+    verdict = outcome.verdict
     stopped = verdict.decision is Decision.STOP
-    told = outcome.told.get("verdict") if outcome.told is not None and stream is None else None
-    told = told if isinstance(told, dict) else {}
-    gate = stream.gate if stream is not None else None
+    event = outcome.told.get("verdict") if outcome.told is not None else None
+    told = event if isinstance(event, dict) else {}
     return {
-        "schema": "gatekeeper.verdict/1",
-        "source": stream.name if stream is not None else INSIDE if outcome.told is not None else "output",
-        "run_url": stream.run_url if stream is not None else told.get("run_url"),
+        "schema": SCHEMA,
+        "source": INSIDE if outcome.told is not None else NOWHERE,
+        "run_url": None,
         "decision": verdict.decision.value,
         "judgment": verdict.judgment.value if verdict.judgment else None,
-        "rule": verdict.rule,
-        "reason": verdict.reason,
+        "rule": verdict.rule if outcome.reachable else "unreachable",
+        "reason": redact_text(verdict.reason),
         "step": json_number(verdict.step) if stopped else None,
         "row": verdict.row if stopped else None,
-        "rows": gate.rows if gate is not None else told.get("rows", verdict.row),
-        "metrics": dict(verdict.metrics),
+        "rows": told.get("rows", verdict.row),
+        "metrics": strictjson.finite(verdict.metrics),
         "roles": dict(verdict.roles),
         "findings": [finding.to_json() for finding in verdict.findings],
-        "reachable": True,
-        "wait_share": gate.wait_share if gate is not None else told.get("wait_share"),
-        "next_check_s": told.get("next_check_s"),
-        "child_exit": shell_code(outcome.returncode),
+        "reachable": outcome.reachable,
+        "wait_share": told.get("wait_share"),
+        "next_check_s": FIRST_S,
+        "decided_by": verdict.decided_by,
+        "look_next": verdict.advice,
     }
 
 

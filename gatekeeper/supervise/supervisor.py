@@ -20,7 +20,7 @@ from gatekeeper.errors import GatekeeperError
 from gatekeeper.gate import Gate
 from gatekeeper.redact import redact_text
 from gatekeeper.supervise.channels import Channel, open_channels
-from gatekeeper.supervise.control import ControlFile
+from gatekeeper.supervise.control import ControlFile, tell
 from gatekeeper.supervise.environment import child_environment
 from gatekeeper.supervise.guardian import Guardian
 from gatekeeper.supervise.judging import Judge, LogWatcher, OutputWatcher, Stream
@@ -69,6 +69,7 @@ class SupervisorOptions:
         grace_s: Seconds between SIGINT and SIGTERM.
         notes: The directory for notes, absolute.
         objective: Environment variables that tell a hook inside the child what was declared.
+
     """
 
     log: str | None = None
@@ -110,6 +111,7 @@ class Supervisor:
 
         Raises:
             CommandError: It cannot be started.
+
         """
         self._inbox = Inbox()
         switch = sys.getswitchinterval()
@@ -160,7 +162,7 @@ class Supervisor:
             marker=self._marker,
             control=scratch / "control.jsonl" if self._control else None,
             notes=self._options.notes,
-            objective=self._options.objective,
+            objective={**self._options.objective, "GATEKEEPER_GRACE": f"{self._options.grace_s:g}"},
             unbuffered=any(not channel.terminal for channel in self._channels),
             report=say,
         )
@@ -272,13 +274,23 @@ class Supervisor:
             )
             self._note = str(journal.path)
             self._messages.say(f"note: {self._note}")
+            tell(
+                environment,
+                event="stop",
+                pid=self._child.pid,
+                run_id=environment.get("WANDB_RUN_ID"),
+                verdict={"decision": "STOP", "rule": verdict.rule, "reason": redact_text(verdict.reason)},
+            )
         except Exception as fault:  # noqa: BLE001 - said; a broken run ends all the same
             self._messages.say(f"the note could not be written to {self._options.notes}: {fault}")
 
     def _hear(self) -> None:
         """Take what the hook inside the child tells."""
         for event in self._control.poll() if self._control else ():
+            known = len(self._told.faults)
             self._told.take(event)
+            for fault in self._told.faults[known:]:
+                self._messages.say(f"the gate inside the command failed: {fault}; the command goes on")
         if self._told.attached and isinstance(self._watcher, OutputWatcher) and not self._watcher.muted:
             self._watcher.mute()
         if self._told.stop is not None and not self._stopped:
@@ -371,6 +383,8 @@ class Supervisor:
             stream=stream,
             told=self._told.last,
             note=self._note,
+            error=self._watcher.fault if self._watcher is not None else None,
+            reachable=not (isinstance(self._watcher, LogWatcher) and self._watcher.unreachable),
             dropped=dropped,
         )
 

@@ -66,18 +66,24 @@ def _number(value: object) -> float | None:
     return value if isinstance(value, (int, float)) and abs(value) < 2**63 else None
 
 
+MAX_FAULTS = 20
+
+
 class Told:
     """What has been told so far, by all of the run's processes."""
 
     def __init__(self) -> None:
         self.attached = False
         self.stop: Mapping[str, Any] | None = None
+        self.faults: list[str] = []
         self._last: dict[object, Mapping[str, Any]] = {}
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Take one event."""
         kind = event["event"]
         self.attached |= kind in ("attached", "verdict", "stop")
+        if kind == "fault" and len(self.faults) < MAX_FAULTS:
+            self.faults.append(str(event.get("error"))[:500])
         if kind == "stop" and self.stop is None:
             self.stop = event
         elif kind == "verdict":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
+import pytest
+
 GROWING = """
 import json, pathlib, sys, time
 path = pathlib.Path({path!r})
@@ -146,6 +148,54 @@ def test_the_child_finds_what_it_needs_in_its_environment(bench):
         "GATEKEEPER_ROLES": "loss=a/b;eval=acc",
         "GATEKEEPER_NOTES": str(bench.notes),
     }
+
+
+def test_a_sweep_agent_hears_of_a_stop_from_outside_the_training(bench):
+    report = bench.directory / "report"
+    env = {"GATEKEEPER_REPORT": str(report), "WANDB_RUN_ID": "r1", "WANDB_SWEEP_ID": "s1"}
+    done = bench.run("--", "sh", "-c", 'echo \'{"step": 1, "loss": NaN}\'; exec sleep 60', env=env)
+    assert done.returncode == 0
+    event = json.loads(report.read_text())
+    assert (event["event"], event["run_id"], event["verdict"]["rule"]) == ("stop", "r1", "nonfinite-loss")
+    (note,) = bench.journal()
+    assert (note["run_id"], note["sweep"]) == ("r1", "s1")
+
+
+def test_a_program_that_logs_to_wandb_is_judged_inside_its_own_process(bench):
+    # The real SDK, offline: what is printed looks sound, what is logged does not.
+    script = (
+        "import sys, time, wandb\n"
+        "run = wandb.init(project='p', mode='offline', dir='.')\n"
+        "for step in range(60):\n"
+        '    print(\'{"step": %d, "loss": 1.0}\' % step, flush=True)\n'
+        "    run.log({'loss': float('nan') if step == 20 else 1.0 / (step + 1)})\n"
+        "print('not stopped')\n"
+    )
+    done = bench.python(script, env={"WANDB_SILENT": "true"})
+    assert done.returncode == 1, done.stderr
+    assert "not stopped" not in done.stdout
+    (note,) = bench.journal()  # one, though two could have written it
+    assert (note["rule"], note["step"]) == ("nonfinite-loss", 20)
+
+
+@pytest.mark.parametrize(("content", "code"), [("not a baseline", 2), (None, 2)])
+def test_a_baseline_that_cannot_be_used_is_said_before_the_start(bench, content, code):
+    if content is not None:
+        (bench.directory / "baseline.json").write_text(content)
+    done = bench.run("--baseline", "baseline.json", "--", "touch", "started")
+    assert done.returncode == code
+    assert "baseline.json" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (bench.directory / "started").exists()
+
+
+def test_smoke_and_a_baseline_number_reach_the_gate(bench):
+    rows = [json.dumps({"step": i, "loss": 0.7}) for i in range(100)]
+    (bench.directory / "rows").write_text("\n".join(rows) + "\n")
+    done = bench.run("--smoke", "--baseline", "0.1", "--format", "json", "--", "cat", "rows")
+    record = json.loads(done.stdout.splitlines()[-1])
+    assert record["decision"] != "CONTINUE"
+    assert done.returncode in (0, 1)
 
 
 def test_a_broken_plugin_does_not_keep_the_command_from_running(bench):

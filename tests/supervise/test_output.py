@@ -31,7 +31,8 @@ def test_a_hundred_thousand_lines_pass_whole_and_the_bad_one_is_found(bench):
         'lines[90_000] = \'{"step": 90000, "loss": NaN, "lr": 0.001}\\n\'\n'
         "text = ''.join(lines).encode()\n"
         "open('sum', 'w').write(hashlib.sha256(text).hexdigest() + '\\n')\n"
-        "for i in range(0, len(lines), 100): sys.stdout.write(''.join(lines[i:i + 100])); sys.stdout.flush()\n"
+        "for i in range(0, len(lines), 100):\n"
+        "    sys.stdout.write(''.join(lines[i:i + 100])); sys.stdout.flush()\n"
     )
     done = bench.python(script, "--format", "json", "--report", "report.json")
     assert hashlib.sha256(done.stdout.encode()).hexdigest() == bench.wait_for_file("sum").strip()
@@ -175,9 +176,12 @@ def test_a_fault_of_the_gate_does_nothing_to_the_command(bench):
         "    gatekeeper.gate.Gate.observe = observe\n"
     )
     script = "print('{\"step\": 1, \"loss\": NaN}', flush=True)\nprint('to the end')\nraise SystemExit(6)"
-    done = bench.python(script, env={"PYTHONPATH": str(bench.directory)})
+    done = bench.python(
+        script, "--format", "json", "--report", "report.json", env={"PYTHONPATH": str(bench.directory)}
+    )
     assert done.returncode == 6
     assert done.stdout.endswith("to the end\n")
+    assert json.loads((bench.directory / "report.json").read_text())["decision"] == "ERROR"
     assert "broken gate" in done.stderr
     assert bench.journal() == []
 
