@@ -341,3 +341,19 @@ def test_a_ranks_whole_group_is_stopped(bench):
         "sys.exit(max(rank.wait() for rank in ranks))\n"
     )
     assert bench.python(launcher, "--grace", "5").returncode == 1
+
+
+def test_a_suspended_supervisor_suspends_the_command(bench):
+    process = started(bench, "import os; open('pid', 'w').write(f'{os.getpid()}\\n')")
+    child = int(bench.wait_for_file("pid"))
+
+    def state(pid):
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+
+    process.send_signal(signal.SIGTSTP)
+    bench.wait_for(lambda: state(process.pid) == "T" and state(child) == "T", "both to stop")
+    process.send_signal(signal.SIGCONT)
+    bench.wait_for(lambda: state(process.pid) != "T" and state(child) != "T", "both to go on")
+    process.send_signal(signal.SIGINT)
+    assert ended(process)[0] == 5
