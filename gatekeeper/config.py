@@ -48,6 +48,7 @@ class Thresholds:
     rising_z: float = _number(6.0, "… and standard errors above its best")
     learned_share: float = _number(0.05, "gain, as a share of the level, below which nothing was learned")
     learned_z: float = _number(3.0, "gain, in standard errors, below which nothing was learned")
+    return_share: float = _number(0.15, "the same for a return, whose noise is larger")
     headroom_share: float = _number(0.1, "an accuracy that guessing raises above 0 must win this share of what was left to win")
     chance_share: float = _number(0.02, "… which is so where it starts above this share of its ceiling")
     relapse_share: float = _number(0.4, "share of the gain whose loss is a relapse")

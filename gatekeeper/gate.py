@@ -115,6 +115,7 @@ class Gate:
                 track.zeros = 0
             track.previous = track.last
             track.last = value
+            track.gap = row - track.last_row
             track.last_row = row
             if track.nonfinite_run or track.nulls:
                 track.nonfinite_run = track.nulls = 0

@@ -52,10 +52,11 @@ _FEW = 5  # values of the objective below which the training loss is asked inste
 
 
 def primary(run: RunState) -> Track | None:
-    """Return the metric the run is judged by: the objective once it has five values, before that the training loss."""
+    """Return the metric the run is judged by: the objective once it has five values (or is sound), before that the training loss."""
     objective, loss = run.objective, run.loss
-    if objective is not None and objective.trend is not None and objective.trend.n >= _FEW:
-        return objective
+    if objective is not None and objective.trend is not None:
+        if objective.trend.n >= _FEW or standing(run, objective) is Standing.SOUND:
+            return objective
     if loss is not None and loss.trend is not None and not run.is_game and (objective is None or loss.trend.n >= objective.curve.n):
         return loss
     return objective
@@ -78,7 +79,7 @@ def _learned(run: RunState, track: Track, trend: Trend) -> bool:
         ceiling = 100.0 if max(-trend.best, -trend.start) > 1.5 else 1.0
         if -trend.start > limits.chance_share * ceiling:  # what guessing scores is not 0: count what was left to win
             share = trend.gain / max(ceiling + trend.start, 1e-12) * limits.learned_share / limits.headroom_share
-    if share < limits.learned_share:
+    if share < (limits.return_share if track.guess.kind == "return" else limits.learned_share):
         return False
     return trend.gain_z >= (limits.learned_z if share < 0.5 else limits.learned_z / 2.0)
 
@@ -89,8 +90,10 @@ def _relapsed(run: RunState, track: Track, trend: Trend) -> bool:
         return False
     if trend.relapse > limits.relapse_share:
         return True
-    if track.guess.kind != "loss" or track.guess.role != "eval" or (trend.rises == 0 and trend.level < trend.before):
+    if track.guess.kind != "loss" or track.guess.role != "eval":
         return False
+    if trend.previous - trend.level > 0.1 * (trend.previous - trend.best):
+        return False  # on its way back
     rise = (trend.level - trend.best) / max(abs(trend.best), 1e-300)
     return rise > limits.overfit_share and (trend.relapse_z > 2.0 * limits.relapse_z or rise > 2.5 * limits.overfit_share)
 

@@ -68,8 +68,16 @@ def metric_missing(run: RunState) -> Finding | None:
     Wrong when a loss is logged only in one phase of the training; then declare the metric that goes on.
     """
     limits = run.settings.thresholds
+    for track in run.all("eval"):
+        spike = track.spike
+        silence = run.row - track.last_row
+        if track.watch and spike is not None and spike.stayed >= 2 and silence > 2 * track.gap + 1:
+            return bad(
+                "metric-missing", run, track, float(silence), 2.0 * track.gap + 1,
+                f"{track.name} stopped arriving {silence} rows ago, after it had stayed around {number(track.last)}, far above its start",
+            )  # fmt: skip
     loss = run.loss
-    if loss is None or not loss.curve.n or loss is run.objective and loss.guess.role != "loss":
+    if loss is None or not loss.curve.n:
         return None
     silence = run.row - loss.last_row
     usual = (loss.last_row - loss.first_row) / max(1, loss.curve.n - 1)

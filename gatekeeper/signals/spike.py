@@ -13,7 +13,7 @@ class Spike:
     """An excursion of a loss above its normal range.
 
     ``base``: the level before it; ``scale``: the larger of the loss's starting level and the range it had covered; heights are
-    counted in it, so a height of 1 means as bad as, or worse than, before training. ``before``: values seen before it opened.
+    counted in it. ``before``: values seen before it opened; ``far``: values beyond the far height, ``missed``: those since then that were not.
     """
 
     row: int
@@ -26,6 +26,7 @@ class Spike:
     total: float = 0.0
     values: int = 0
     far: int = 0
+    missed: int = 0
     calm: int = 0
     recent: float = 0.0
 
@@ -37,11 +38,18 @@ class Spike:
         self.recent = cost - self.base if self.values == 1 else 0.7 * self.recent + 0.3 * (cost - self.base)
         if (cost - self.base) > far_height * self.scale:
             self.far += 1
+        elif self.far:
+            self.missed += 1
 
     @property
     def height(self) -> float:
         """The latest (smoothed) height, in units of ``scale``."""
         return self.recent / self.scale
+
+    @property
+    def stayed(self) -> int:
+        """How many values it has stayed far, 0 if more than a tenth of them since the first far one were not."""
+        return self.far if self.missed <= self.far // 9 else 0
 
     @property
     def fading(self) -> bool:

@@ -23,8 +23,8 @@ class Track:
     """
 
     __slots__ = (
-        "_since", "alarm", "curve", "first_row", "guess", "head", "last", "last_row", "look_at", "low", "name", "nonfinite",
-        "nonfinite_row", "nonfinite_run", "nulls", "odd", "previous", "recovered", "same", "sign", "spike", "trend", "watch", "zeros",
+        "alarm", "curve", "first_row", "gap", "guess", "head", "last", "last_row", "look_at", "name", "nonfinite",
+        "nonfinite_row", "nonfinite_run", "nulls", "odd", "previous", "recovered", "sign", "spike", "trend", "watch", "zeros",
     )  # fmt: skip
 
     def __init__(self, name: str, guess: Guess) -> None:
@@ -44,12 +44,11 @@ class Track:
         self.spike: Spike | None = None
         self.recovered = 0
         self.last = self.previous = 0.0
-        self.low = _INFINITY
-        self.first_row = self.last_row = 0
+        self.first_row = self.last_row = self.gap = 0
         self.nonfinite = self.nonfinite_run = self.nonfinite_row = 0
         self.odd = 0.0
         self.nulls = 0
-        self.zeros = self.same = 0
+        self.zeros = 0
 
     def checkpoint(self) -> None:
         """Renew the trend and the alarm; called on a geometric schedule, so its cost per value is constant."""
@@ -121,4 +120,4 @@ class Track:
         return track
 
 
-_DERIVED = frozenset({"curve", "head", "spike", "guess", "trend", "_since"})
+_DERIVED = frozenset({"curve", "head", "spike", "guess", "trend"})

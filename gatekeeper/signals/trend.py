@@ -13,8 +13,9 @@ __all__ = ["Trend", "trend_of", "value_deviation"]
 class Trend:
     """A metric's course so far, as a cost: lower is better whatever the metric's own direction.
 
-    ``best``, ``level``: means over a window of an eighth of the bins (at the best place, now); ``start``: mean of the first values, up to
-    eight; ``start_error``: its standard error. ``before``: the level a quarter of the run ago; ``worst``: the highest window.
+    A window is an eighth of the bins. ``best``: the lowest mean of a window; ``level``: the median of the latest one; ``previous``: the mean of the
+    window before it, ``before``: of one a quarter of the run ago; ``worst``: the highest mean. ``start``: the first values (at most eight) or
+    the first window, whichever tells the gain more surely; ``start_error``: its standard error.
     ``noise``: robust standard deviation of one bin around its neighbours. ``window``: bins in a window, ``bins``: in all.
     ``best_at``: where the best window lies, 0 (first) to 1 (now). ``rises``: how many of the latest checkpoints rose in a row.
     """
@@ -30,6 +31,7 @@ class Trend:
     best_at: float
     rises: int
     before: float
+    previous: float
     start_error: float
 
     @property
@@ -63,6 +65,12 @@ def _ratio(over: float, under: float) -> float:
     if over <= 0.0:
         return 0.0
     return over / under if under > 0.0 else float("inf")
+
+
+def _median(values: list[float]) -> float:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) & 1 else (ordered[middle - 1] + ordered[middle]) / 2.0
 
 
 # Expected range of 2, 4, 8, … normal values in standard deviations (order statistics of the normal distribution).
@@ -110,18 +118,30 @@ def trend_of(curve: Curve, sign: float, head: list[float]) -> Trend | None:
     while rises + 2 <= (places - 1) // stride + 1 and sums[places - 1 - rises * stride] > sums[places - 1 - (rises + 1) * stride]:
         rises += 1
     back = max(0, places - 1 - max(window, bins // 4))
+    best = best_sum / window
+    # A fast learner is past its start within the first bin, so the first values count; a noisy one shows it in the first window.
     opening = head[: max(1, min(len(head), curve.n >> 3))]
+    start = sign * (sum(opening) / len(opening))
+    if start > sign * head[0]:
+        start = sign * head[0]
+    start_error = value_deviation(curve, noise) / len(opening) ** 0.5
+    if window > 1:
+        first = _median(costs[:window])
+        error = noise / window**0.5
+        if (first - best) * (start_error + error) > (start - best) * 2.0 * error and first - best > 0.0:
+            start, start_error = first, error
     return Trend(
         n=curve.n,
         bins=bins,
         window=window,
-        start=sign * sum(opening) / len(opening),
-        best=best_sum / window,
-        level=sums[-1] / window,
+        start=start,
+        best=best,
+        level=_median(costs[-window:]),
         worst=max(sums) / window,
         noise=noise,
         best_at=best_index / (places - 1) if places > 1 else 1.0,
         rises=rises,
         before=sums[back] / window,
-        start_error=value_deviation(curve, noise) / len(opening) ** 0.5,
+        previous=sums[max(0, places - 1 - window)] / window,
+        start_error=start_error,
     )
