@@ -161,22 +161,19 @@ def _print_list(directory: Path, notes: list[dict[str, Any]], total: int) -> Non
 
 
 def _describe(note: Note) -> list[str]:
-    from gatekeeper.notes.facts import before, config_lines, facts, number, title
+    from gatekeeper.notes.facts import config_lines, facts, findings, metrics, title
 
     decision = click.style(for_terminal(note.get("decision")), fg="red", bold=True)
     lines = [f"{decision}  {for_terminal(title(note))}", for_terminal(note.get("reason"))]
     if note.get("next"):
         lines.append(f"Look at next: {for_terminal(note['next'])}")
     lines += ["", *_columns([*facts(note), ("Note", str(note.get("id")))])]
-    metrics = note.get("metrics")
-    if isinstance(metrics, Mapping) and metrics:
+    if values := metrics(note):
         lines += ["", "Metrics at the stop (and before it, oldest first)"]
-        rows = [(str(key), number(value), before(note, str(key))) for key, value in metrics.items()]
-        lines += _columns([(key, value + (f"   ({old})" if old else "")) for key, value, old in rows])
-    findings = [item for item in note.get("findings") or () if isinstance(item, Mapping)]
-    if len(findings) > 1:
+        lines += _columns([(key, value + (f"   ({old})" if old else "")) for key, value, old in values])
+    if seen := findings(note):
         lines += ["", "What the rules saw"]
-        lines += _columns([(str(item.get("rule")), str(item.get("message"))) for item in findings])
+        lines += _columns([(str(item.get("rule")), str(item.get("message"))) for item in seen])
     config = list(config_lines(note.get("config")))
     if config:
         lines += ["", "Configuration", *_columns(config)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["before", "config_lines", "duration", "facts", "number", "run_label", "title"]
+__all__ = ["config_lines", "duration", "facts", "findings", "metrics", "number", "run_label", "title"]
 
 Note = Mapping[str, Any]
 
@@ -46,15 +46,23 @@ def facts(note: Note) -> Iterator[tuple[str, str]]:
             yield label, str(value)
 
 
-def before(note: Note, metric: str) -> str:
-    """Return the values of ``metric`` before the stop, oldest first."""
-    points = _mapping(note.get("before")).get(metric)
-    values = (
-        [point.get("mean") for point in points if isinstance(point, Mapping)]
-        if isinstance(points, list)
-        else []
-    )
-    return ", ".join(number(value) for value in values)
+def metrics(note: Note) -> list[tuple[str, str, str]]:
+    """Return each key metric with its value at the stop and those before it, oldest first."""
+    earlier = _mapping(note.get("before"))
+    return [
+        (
+            str(key),
+            number(value),
+            ", ".join(number(point.get("mean")) for point in _mappings(earlier.get(key))),
+        )
+        for key, value in _mapping(note.get("metrics")).items()
+    ]
+
+
+def findings(note: Note) -> list[Mapping[str, Any]]:
+    """Return what the rules saw, where that is more than the reason already says."""
+    found = _mappings(note.get("findings"))
+    return found if len(found) > 1 else []
 
 
 def config_lines(value: object, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -103,3 +111,7 @@ def _last_finite(note: Note) -> str:
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: object) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

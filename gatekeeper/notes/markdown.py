@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gatekeeper.notes.facts import before, config_lines, facts, number, run_label, title
+from gatekeeper.notes.facts import config_lines, facts, findings, metrics, run_label, title
 from gatekeeper.text import for_markdown, markdown_link
 
 __all__ = ["HEADER", "document", "section"]
@@ -34,18 +34,13 @@ def section(note: Mapping[str, Any]) -> str:
     lines += [(label, markdown_link(value, value)) for label, value in facts(note)]
     lines.append(("Note", for_markdown(note.get("id"))))
     parts.append(_table(["", ""], [[for_markdown(label), value] for label, value in lines]))
-    metrics = note.get("metrics")
-    if isinstance(metrics, Mapping) and metrics:
+    if values := metrics(note):
+        parts.append(
+            _table(["Metric", "At the stop", "Before it"], [list(map(for_markdown, row)) for row in values])
+        )
+    if seen := findings(note):
         rows = [
-            [for_markdown(key), for_markdown(number(value)), for_markdown(before(note, key))]
-            for key, value in metrics.items()
-        ]
-        parts.append(_table(["Metric", "At the stop", "Before it"], rows))
-    findings = [finding for finding in note.get("findings") or () if isinstance(finding, Mapping)]
-    if len(findings) > 1:
-        rows = [
-            [for_markdown(finding.get(key)) for key in ("rule", "judgment", "message")]
-            for finding in findings
+            [for_markdown(finding.get(key)) for key in ("rule", "judgment", "message")] for finding in seen
         ]
         parts.append(_table(["Rule", "Judgment", "What it saw"], rows))
     config = [[for_markdown(key), for_markdown(value)] for key, value in config_lines(note.get("config"))]
