@@ -102,6 +102,11 @@ def _relapsed(run: RunState, track: Track, trend: Trend) -> bool:
 _OPEN = frozenset({"spike-open", "metric-missing", "nonfinite-score", "smoke-no-decrease", "smoke-above-maximum", "slightly-worse-than-baseline"})
 
 
+def _stalled(run: RunState, track: Track) -> bool:
+    """Whether a goal that nobody declared has stopped improving: then a rising held-out loss counts against the run."""
+    return track.name != run.objective_name and track.trend is not None and track.trend.best_at < 0.8
+
+
 def self_review(request: ReviewRequest) -> Opinion:
     """Answer by the objective's standing; WAIT while something is open that it cannot outweigh."""
     run = request.run
@@ -112,6 +117,6 @@ def self_review(request: ReviewRequest) -> Opinion:
     if where is not Standing.SOUND:
         return Opinion(Decision.WAIT, f"{track.name}: {where.value}")
     for finding in request.findings:
-        if finding.rule in _OPEN:
+        if finding.rule in _OPEN or (finding.rule == "overfitting" and _stalled(run, track)):
             return Opinion(Decision.WAIT, finding.message)
     return Opinion(Decision.CONTINUE, f"{track.name}: {where.value}")

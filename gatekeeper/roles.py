@@ -70,8 +70,8 @@ _LOWER_SCORE = {
 _LOSS = {"loss", "losses", "nll", "bce", "crossentropy", "xent", "mse", "objective", "cost"}
 _PARTS = {"box", "cls", "obj", "dfl", "theta", "aux", "reg", "recon", "giou", "mask", "kpt", "rpn", "seg"}
 _GAME = {
-    "actor", "critic", "policy", "value", "vf", "pg", "td", "q", "qf", "qf1", "qf2", "alpha", "entropy", "generator",
-    "discriminator", "gen", "dis", "disc", "g", "d", "adversarial", "adv", "gan", "cql", "exploration", "exploitation", "surrogate", "ppo",
+    "actor", "critic", "policy", "value", "vf", "pg", "td", "qf", "qf1", "qf2", "alpha", "entropy", "generator",
+    "discriminator", "gen", "dis", "disc", "adversarial", "adv", "gan", "cql", "exploration", "exploitation", "surrogate", "ppo",
     "sac", "dqn",
 }  # fmt: skip
 
@@ -140,20 +140,21 @@ def understand(name: str) -> Guess:
             return Guess("train_metric", direction, 3, kind)
         if kind == "return":
             return Guess("eval", direction, 40 - len(tokens) - 5 * training, kind)
-        rank = 30 if "metrics" in words else 20
-        return Guess("eval" if rank == 30 or words & {"is", "map"} else "train_metric", direction, rank - len(tokens), kind)
+        rank = 50 - 8 * bool(words & {"precision", "recall"}) if "metrics" in words else 20
+        return Guess("eval" if "metrics" in words or words & {"is", "map"} else "train_metric", direction, rank - len(tokens), kind)
     if held_out and not training:
         rank = {"return": 60, "accuracy": 50, "score": 48, "loss": 40, "error": 45}[kind] - len(tokens)
-        rank += 4 * bool(words & {"val", "valid", "validation"}) - 6 * ("test" in words)
+        rank += 4 * bool(words & {"val", "valid", "validation"}) - 6 * ("test" in words) - 8 * bool(words & {"precision", "recall"})
         if kind == "loss" and words & _PARTS:
             return Guess("eval", direction, rank - 15, "part")
         return Guess("eval", direction, rank, kind)
     if kind == "error":
         rank = 18 if words & {"fid", "kid"} else 8
         return Guess("eval" if rank == 18 else "train_metric", direction, rank, kind)
-    if words & {"critic", "value", "vf", "td", "q", "qf", "qf1", "qf2"} and not words & {"lm"}:
+    player = re.search(r"(^|_)([qgd])_loss", joined)  # loss_q0 is a quartile, q_loss a critic
+    if words & {"critic", "value", "vf", "td", "qf"} or (player and player[2] == "q"):
         return Guess("value_loss", direction, 4 - len(tokens), kind)
-    if words & _GAME:
+    if words & _GAME or player:
         return Guess("aux_loss", direction, 3 - len(tokens), kind)
     # The training loss itself: the plainer the name, the better; parts of a loss come after it.
     plain = joined in {"loss", "train_loss", "training_loss", "tr_loss"}
