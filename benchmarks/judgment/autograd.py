@@ -1,7 +1,7 @@
 """Reverse-mode differentiation of float32 arrays: just enough to train the small models of this benchmark.
 
-Every operation appends its node to the tape; ``backward`` walks the tape from the end. Arithmetic is float32 on
-purpose, so that what blows up does so as it would on a GPU.
+Every operation appends its node to the tape; ``backward`` walks the tape from the end. Arithmetic is
+float32 on purpose, so that what blows up does so as it would on a GPU.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def squared_error(predicted: Node, target: Array) -> Node:
 
 
 def patches3(images: Node) -> Node:
-    """Return every 3x3 patch of a batch of one-channel images as a row: (batch, h, w) -> (batch*(h-2)*(w-2), 9)."""
+    """Return every 3x3 patch of one-channel images (batch, h, w) as a row of nine."""
     n, h, w = images.value.shape
     view = np.lib.stride_tricks.sliding_window_view(images.value, (3, 3), axis=(1, 2))
     return Node(np.ascontiguousarray(view).reshape(n * (h - 2) * (w - 2), 9))

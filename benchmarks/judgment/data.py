@@ -111,7 +111,9 @@ def low_dimensional(seed: int, train: int = 1500, test: int = 500, size: int = 1
     """Return points near a curved three-dimensional sheet in 16 dimensions (targets are the points)."""
     rng = np.random.default_rng(seed)
     z = rng.standard_normal((train + test, inner))
-    x = np.tanh(z @ rng.standard_normal((inner, size))) * 0.3 + 0.02 * rng.standard_normal((train + test, size))
+    x = np.tanh(z @ rng.standard_normal((inner, size))) * 0.3 + 0.02 * rng.standard_normal(
+        (train + test, size)
+    )
     x = x.astype(np.float32)
     return Split(x[:train], x[:train], x[train:], x[train:])
 

@@ -85,6 +85,8 @@ def train_gan(config: GanConfig, seed: int) -> tuple[Recorder, str, str]:
         g_opt.update(g, g_grads, config.lr_g * factor)
         out.check(float(loss_d.value), float(loss_g.value), norm(d_grads), norm(g_grads))
         if step % 2 == 0:
-            out.log(step=step, loss_dis=float(loss_d.value), loss_gen=float(loss_g.value), lr=config.lr_g * factor)
+            out.log(
+                step=step, loss_dis=float(loss_d.value), loss_gen=float(loss_g.value), lr=config.lr_g * factor
+            )
     out.truth.broken_at_end = not all(np.isfinite(v).all() for v in (*g.values(), *d.values()))
     return out, "eval/energy_distance", "min"

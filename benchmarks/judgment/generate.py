@@ -17,9 +17,30 @@ from outcome import Outcome, judge, yardstick
 from record import Truth
 from suite import Spec
 
-COLUMNS = ("source", "expected", "label", "first_bad_step", "first_bad_row", "metric", "mode", "roles", "group",
-           "budget_steps", "sweep", "rank")  # fmt: skip
-STEP_KEYS = ("step", "iter", "global_step", "time/total_timesteps", "iteration", "training_iteration", "episode", "epoch")
+COLUMNS = (
+    "source",
+    "expected",
+    "label",
+    "first_bad_step",
+    "first_bad_row",
+    "metric",
+    "mode",
+    "roles",
+    "group",
+    "budget_steps",
+    "sweep",
+    "rank",
+)
+STEP_KEYS = (
+    "step",
+    "iter",
+    "global_step",
+    "time/total_timesteps",
+    "iteration",
+    "training_iteration",
+    "episode",
+    "epoch",
+)
 
 
 def make(job: tuple[Spec, Path]) -> tuple[Truth, str, str, list[float | None]]:
@@ -43,7 +64,9 @@ def generate(specs: Sequence[Spec], out: Path, processes: int = 2) -> Path:
         for result in pool.map(make, [(spec, folder) for spec in specs], chunksize=4):
             made.append(result)
             if len(made) % 50 == 0:
-                print(f"{len(made)}/{len(specs)} runs in {time.perf_counter() - started:.0f} s", file=sys.stderr)
+                print(
+                    f"{len(made)}/{len(specs)} runs in {time.perf_counter() - started:.0f} s", file=sys.stderr
+                )
     by_task: dict[str, list[Truth]] = defaultdict(list)
     for spec, (truth, *_) in zip(specs, made, strict=True):
         by_task[spec.task].append(truth)
@@ -54,9 +77,9 @@ def generate(specs: Sequence[Spec], out: Path, processes: int = 2) -> Path:
     with manifest.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
-        for spec, (_, metric, mode, steps), result in zip(specs, made, outcomes, strict=True):
-            bad = result.first_bad_row
-            line = {"source": f"runs/{spec.name}.jsonl", "expected": result.expected, "label": result.label}
+        for spec, (_, metric, mode, steps), ended in zip(specs, made, outcomes, strict=True):
+            bad = ended.first_bad_row
+            line = {"source": f"runs/{spec.name}.jsonl", "expected": ended.expected, "label": ended.label}
             line |= {"first_bad_row": "" if bad is None else str(bad), "metric": metric, "mode": mode}
             line |= {"first_bad_step": "" if bad is None else str(steps[min(bad, len(steps)) - 1])}
             line |= {"group": f"{spec.task}/{spec.variety}", "budget_steps": str(budget(steps))}
@@ -74,7 +97,10 @@ def rank(specs: Sequence[Spec], outcomes: Sequence[Outcome], modes: Sequence[str
     ranks = {}
     for sweep in {spec.sweep for spec in specs if spec.sweep}:
         trials = [
-            ((o.end if o.end == o.end else np.inf) * (-1 if mode == "max" and o.end == o.end else 1), spec.name)
+            (
+                (o.end if o.end == o.end else np.inf) * (-1 if mode == "max" and o.end == o.end else 1),
+                spec.name,
+            )
             for spec, o, mode in zip(specs, outcomes, modes, strict=True)
             if spec.sweep == sweep
         ]

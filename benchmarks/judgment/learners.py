@@ -101,8 +101,16 @@ def learn_grid(config: RlConfig, seed: int) -> tuple[Recorder, str, str]:
             out.check(loss, value)
             mean = sum(returns[-10:]) / 10
             out.truth.objective.append((out.row, mean))
-            out.log(**{"episode": episode + 1, "episode_return": mean, "epsilon": epsilon, "td_error": loss,
-                       "q_mean": value, "mc_return": mean})  # fmt: skip
+            out.log(
+                **{
+                    "episode": episode + 1,
+                    "episode_return": mean,
+                    "epsilon": epsilon,
+                    "td_error": loss,
+                    "q_mean": value,
+                    "mc_return": mean,
+                }
+            )
             errors, starts = [], []
     out.truth.q_ratio = ratio(max(q[0]), float(np.mean(returns[-200:])))
     out.truth.broken_at_end = not all(math.isfinite(v) for row in q for v in row)
@@ -138,8 +146,13 @@ def learn_dqn(config: RlConfig, seed: int) -> tuple[Recorder, str, str]:
     q = dense_params(rng, (4, 64, 2))
     target = dict(q)
     optimizer = Optimizer("adam", q, 0.0)
-    memory = [np.zeros((capacity, 4), np.float32), np.zeros(capacity, int), np.zeros(capacity, np.float32),
-              np.zeros((capacity, 4), np.float32), np.zeros(capacity, np.float32)]  # fmt: skip
+    memory = [
+        np.zeros((capacity, 4), np.float32),
+        np.zeros(capacity, int),
+        np.zeros(capacity, np.float32),
+        np.zeros((capacity, 4), np.float32),
+        np.zeros(capacity, np.float32),
+    ]
     lengths: deque[int] = deque(maxlen=20)
     losses: list[float] = []
     values: list[float] = []
@@ -160,10 +173,8 @@ def learn_dqn(config: RlConfig, seed: int) -> tuple[Recorder, str, str]:
         x, a, r, x2, end = (store[index] for store in memory)
         gamma = fault.factor if fault.kind == "gamma" and broken else config.gamma
         ahead = forward(target, x2)
-        if config.double:
-            best = ahead[np.arange(batch), forward(q, x2).argmax(1)]
-        else:
-            best = ahead.max(1)
+        choice = forward(q, x2).argmax(1) if config.double else ahead.argmax(1)
+        best = ahead[np.arange(batch), choice]
         goal = (r + gamma * best * (1 - end if config.ends else 1)).astype(np.float32)
         nodes = ag.leaves(q)
         chosen = ag.pick(stack(nodes, ag.constant(x), 2, ag.tanh), a)
@@ -180,10 +191,17 @@ def learn_dqn(config: RlConfig, seed: int) -> tuple[Recorder, str, str]:
         if (step + 1) % 50 == 0 and lengths:
             mean = float(np.mean(lengths))
             out.truth.objective.append((out.row, mean))
-            out.log(**{"time/total_timesteps": (step + 1) * n, "rollout/ep_rew_mean": mean,
-                       "rollout/exploration_rate": epsilon, "train/loss": float(np.mean(losses)),
-                       "train/q_values": float(np.mean(values)), "train/mc_return": discounted(lengths, config.gamma),
-                       "time/fps": 2100 + step % 50})  # fmt: skip
+            out.log(
+                **{
+                    "time/total_timesteps": (step + 1) * n,
+                    "rollout/ep_rew_mean": mean,
+                    "rollout/exploration_rate": epsilon,
+                    "train/loss": float(np.mean(losses)),
+                    "train/q_values": float(np.mean(values)),
+                    "train/mc_return": discounted(lengths, config.gamma),
+                    "time/fps": 2100 + step % 50,
+                }
+            )
             losses, values = [], []
     out.truth.q_ratio = ratio(float(np.mean(forward(q, memory[0]).max(1))), discounted(lengths, config.gamma))
     out.truth.broken_at_end = not all(np.isfinite(v).all() for v in q.values())
@@ -209,15 +227,15 @@ class Rollout:
 
 def act(world: CartPole, policy: Params, steps: int, rng: Rng, lengths: deque[int]) -> Rollout:
     """Play ``steps`` steps in every world."""
-    seen, actions, alive, cut, afters = [], [], [], [], []
+    stores: tuple[list[Array], ...] = ([], [], [], [], [])
     for _ in range(steps):
         x = world.state.astype(np.float32)
         action = sample(softmax(forward(policy, x)), rng)
         after, fell, late, finished = world.step(action)
         lengths.extend(finished)
-        for store, part in zip((seen, actions, alive, cut, afters), (x, action, ~fell, fell | late, after), strict=True):
+        for store, part in zip(stores, (x, action, ~fell, fell | late, after), strict=True):
             store.append(part)
-    return Rollout(*(np.array(part) for part in (seen, actions, alive, cut, afters)))
+    return Rollout(*(np.array(store) for store in stores))
 
 
 def policy_terms(nodes: dict[str, Node], x: Array, action: Array) -> tuple[Node, Node]:
@@ -289,15 +307,40 @@ def learn_ppo(config: RlConfig, seed: int) -> tuple[Recorder, str, str]:
         out.truth.entropy.append((out.row, entropy))
         played = (step + 1) * n * horizon
         if reinforce:
-            out.log(iteration=step + 1, episode_return=mean, policy_loss=loss_p, entropy=entropy, grad_norm=size, lr=lr)
+            out.log(
+                iteration=step + 1,
+                episode_return=mean,
+                policy_loss=loss_p,
+                entropy=entropy,
+                grad_norm=size,
+                lr=lr,
+            )
         elif config.names == "sb3":
-            out.log(**{"time/total_timesteps": played, "rollout/ep_rew_mean": mean, "train/value_loss": loss_v,
-                       "train/policy_gradient_loss": loss_p, "train/entropy_loss": -entropy, "train/approx_kl": kl,
-                       "train/explained_variance": explained, "train/learning_rate": lr})  # fmt: skip
+            out.log(
+                **{
+                    "time/total_timesteps": played,
+                    "rollout/ep_rew_mean": mean,
+                    "train/value_loss": loss_v,
+                    "train/policy_gradient_loss": loss_p,
+                    "train/entropy_loss": -entropy,
+                    "train/approx_kl": kl,
+                    "train/explained_variance": explained,
+                    "train/learning_rate": lr,
+                }
+            )
         else:
-            out.log(**{"global_step": played, "charts/episodic_return": mean, "losses/value_loss": loss_v,
-                       "losses/policy_loss": loss_p, "losses/entropy": entropy, "losses/approx_kl": kl,
-                       "losses/explained_variance": explained, "charts/learning_rate": lr})  # fmt: skip
+            out.log(
+                **{
+                    "global_step": played,
+                    "charts/episodic_return": mean,
+                    "losses/value_loss": loss_v,
+                    "losses/policy_loss": loss_p,
+                    "losses/entropy": entropy,
+                    "losses/approx_kl": kl,
+                    "losses/explained_variance": explained,
+                    "charts/learning_rate": lr,
+                }
+            )
     out.truth.broken_at_end = not all(np.isfinite(v).all() for v in (*policy.values(), *critic.values()))
     metric = "episode_return" if reinforce else "charts/episodic_return"
     return out, "rollout/ep_rew_mean" if config.names == "sb3" and not reinforce else metric, "max"
@@ -336,13 +379,25 @@ def learn_bandit(config: RlConfig, seed: int) -> tuple[Recorder, str, str]:
         true = float((softmax(forward(policy, reference)) * expected).sum(1).mean())
         out.truth.objective.append((out.row, true))
         out.truth.entropy.append((out.row, float(spread.value)))
-        out.log(step=step, reward=float(reward.mean()), policy_loss=float(loss.value), entropy=float(spread.value),
-                grad_norm=norm(grads), lr=lr)  # fmt: skip
+        out.log(
+            step=step,
+            reward=float(reward.mean()),
+            policy_loss=float(loss.value),
+            entropy=float(spread.value),
+            grad_norm=norm(grads),
+            lr=lr,
+        )
     out.truth.broken_at_end = not all(np.isfinite(v).all() for v in policy.values())
     return out, "reward", "max"
 
 
 def learn(config: RlConfig, seed: int) -> tuple[Recorder, str, str]:
     """Run a learner by its name."""
-    learners = {"grid": learn_grid, "dqn": learn_dqn, "ppo": learn_ppo, "reinforce": learn_ppo, "bandit": learn_bandit}
+    learners = {
+        "grid": learn_grid,
+        "dqn": learn_dqn,
+        "ppo": learn_ppo,
+        "reinforce": learn_ppo,
+        "bandit": learn_bandit,
+    }
     return learners[config.learner](config, seed)

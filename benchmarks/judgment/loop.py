@@ -148,7 +148,7 @@ def start(config: Config, work: Task) -> Recorder:
 
 
 def train(config: Config, seed: int) -> tuple[Recorder, str, str]:
-    """Train to the end of the budget, whatever happens; return the record, and the objective's key and mode."""
+    """Train to the end of the budget, whatever happens; return the record, the objective's key, its mode."""
     rng = np.random.default_rng(seed)
     work = task(config.task)
     out = start(config, work)

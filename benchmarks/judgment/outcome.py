@@ -1,23 +1,24 @@
 """Labels by outcome: what became of a run, measured at its end; never what fault was planted.
 
-Levels. A series' *end level* is the median of its last tenth; its *best level* is the best running median over a
-twentieth of it (at least three points). *Progress* is (level - chance) / (best end level of any run of the same task -
-chance): 0 is a guess, 1 is the best run of the task. Chance is known for every task. U is the training loss of a guess
-minus the lowest training loss at which any run of the task ended.
+Levels. A series' *end level* is the median of its last tenth; its *best level* is the best running median
+over a twentieth of it (at least three points). *Progress* is (level - chance) / (best end level of any run
+of the same task - chance): 0 is a guess, 1 is the best run of the task. Chance is known for every task. U
+is the training loss of a guess minus the lowest training loss at which any run of the task ended.
 
 In this order:
 
 1.  The weights, or what the model computes in the last tenth, are NaN or infinite: ``stop``, nan.
     Non-finite for a while and finite again at the end: not scored.
-2.  The training loss ends above a guess's by more than 3 U and above its own best by U, and the objective is no better
-    than a guess: ``stop``, diverged. By more than U: ``flag``, diverged. With an objective that is better than a
-    guess: not scored (the two disagree).
+2.  The training loss ends above a guess's by more than 3 U and above its own best by U, and the objective is
+    no better than a guess: ``stop``, diverged. By more than U: ``flag``, diverged. With an objective that is
+    better than a guess: not scored (the two disagree).
 3.  The value foretold at the end is over three times the return got, and progress is under 0.5: ``flag``,
     q_overestimation.
 4.  Best progress under 0.1: ``flag``, never_learned. Under 0.2: not scored.
-5.  Held-out loss ends above its own best by 0.3 of what there was to gain while the training loss went down: ``flag``,
-    overfit; not scored where the objective is an accuracy that lost nothing.
-6.  Best progress of 0.5 or more and 0.35 of it lost at the end: ``flag``, lost. 0.1 to 0.35 lost: not scored (damaged).
+5.  Held-out loss ends above its own best by 0.3 of what there was to gain while the training loss went down:
+    ``flag``, overfit; not scored where the objective is an accuracy that lost nothing.
+6.  Best progress of 0.5 or more and 0.35 of it lost at the end: ``flag``, lost. 0.1 to 0.35 lost: not scored
+    (damaged).
 7.  The weights stood still for the last tenth of the budget: not scored (idle: a waste, whatever the level).
 8.  Progress of 0.75 or more at the end: ``continue``, healthy.
 9.  The rest: not scored (slow).
@@ -67,7 +68,7 @@ def end_level(series: Series) -> float:
 
 
 def running_median(series: Series) -> Floats:
-    """Return the running median over a twentieth of the series, at least three points; NaN counts as worst."""
+    """Return the running median over a twentieth of the series, at least three points."""
     data = values(series)
     width = min(max(3, len(data) // 20), len(data))
     if not width:
@@ -129,7 +130,9 @@ def judge(truth: Truth, yard: Yardstick, rows: int) -> Outcome:
             if kept > 0:
                 return Outcome("", "train_and_eval_disagree", None, end)
             first = first_row_above(truth.loss, truth.chance_loss + 0.25 * unit)
-            return Outcome("stop" if loss_end > truth.chance_loss + 3 * unit else "flag", "diverged", first, end)
+            return Outcome(
+                "stop" if loss_end > truth.chance_loss + 3 * unit else "flag", "diverged", first, end
+            )
     if truth.q_ratio is not None and truth.q_ratio > 3 and kept < 0.5:
         return Outcome("flag", "q_overestimation", truth.fault_row, end)
     if reached < 0.2:
@@ -146,7 +149,7 @@ def judge(truth: Truth, yard: Yardstick, rows: int) -> Outcome:
 
 
 def overfitted(truth: Truth, yard: Yardstick) -> bool:
-    """Whether held-out loss rose by 0.3 of what there was to gain after its best, while training loss fell."""
+    """Whether held-out loss rose by 0.3 of what there was to gain, after its best, as training loss fell."""
     if not truth.eval_loss or not math.isfinite(truth.chance_loss):
         return False
     levels = running_median(truth.eval_loss)

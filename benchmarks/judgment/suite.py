@@ -1,4 +1,4 @@
-"""The runs of the benchmark: what is trained, with which settings and which planted fault, from which seed."""
+"""The runs of the benchmark: what is trained, which settings and planted fault, which seed."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ GOOD = {
     "mlp": Config("mlp", 2e-3, steps=1200, objective="accuracy"),
     "dropout": Config("dropout", 2e-3, steps=1500, layout="hf"),
     "deep": Config("deep", 1e-3, steps=1200, objective="accuracy", layout="lightning"),
-    "small": Config("small", 1e-3, steps=600, eval_every=10, weight_decay=0.02, optimizer="adam"),
+    "small": Config("small", 1e-3, steps=600, eval_every=10, weight_decay=0.05),
     "spirals": Config("spirals", 5e-3, steps=1500, objective="accuracy", layout="keras", eval_every=20),
     "logistic": Config("logistic", 0.3, optimizer="sgd", steps=2000, eval_every=50),
     "conv": Config("conv", 2e-3, steps=900, objective="accuracy", layout="keras", eval_every=18),
     "friedman": Config("friedman", 2e-3, steps=1500),
-    "smallreg": Config("smallreg", 1e-3, steps=800, eval_every=16, weight_decay=0.02),
+    "smallreg": Config("smallreg", 1e-3, steps=800, eval_every=16, weight_decay=0.05),
     "charlm": Config("charlm", 3e-3, steps=2000, layout="nanogpt", eval_every=50, clip=1.0),
     "rnn": Config("rnn", 2e-3, steps=900, clip=1.0),
     "matfac": Config("matfac", 2e-2, steps=1500, layout="lightning"),
@@ -118,14 +118,16 @@ def begin(fault: Fault, share: float, steps: int) -> Fault:
 
 
 def supervised() -> list[Spec]:
-    """Return the runs of the supervised tasks: good settings, odd ones, and a third of the faults each, in turn."""
+    """Return the runs of the supervised tasks: good settings, odd ones, a third of the faults each."""
     specs = []
     for i, (task, good) in enumerate(GOOD.items()):
         for seed in (0, 1):
             specs.append(Spec(f"{task}_good_{seed}", task, "good", good, 100 * i + seed))
         for j, (variety, changes) in enumerate(ODD):
             if (i + j) % 4 in (0, 1):
-                specs.append(Spec(f"{task}_{variety}", task, variety, replace(good, **changes), 100 * i + 10 + j))
+                specs.append(
+                    Spec(f"{task}_{variety}", task, variety, replace(good, **changes), 100 * i + 10 + j)
+                )
         for j, (variety, share, changes, fault) in enumerate(FAULTS):
             if (i * 3 + j) % 5 in (0, 2) and applies(variety, task):
                 config = replace(good, **changes, fault=begin(fault, share, good.steps))
@@ -210,17 +212,23 @@ def reinforcement() -> list[Spec]:
                 specs.append(Spec(name, learner, variety, replace(good, **change), number))
     gan = GanConfig(steps=3000)
     gans: list[tuple[str, GanConfig]] = [
-        ("good", gan), ("good", gan), ("good", gan), ("good", gan), ("slow_start", replace(gan, lr_d=4e-4, lr_g=4e-4)),
-        ("strong_judge", replace(gan, lr_d=5e-3, lr_g=1e-4)), ("lr_high", replace(gan, lr_d=0.05, lr_g=0.3)),
-        ("frozen_maker", replace(gan, fault=Fault("frozen"))), ("late_lr", replace(gan, fault=Fault("lr", 2000, 300.0))),
+        ("good", gan),
+        ("good", gan),
+        ("good", gan),
+        ("good", gan),
+        ("slow_start", replace(gan, lr_d=4e-4, lr_g=4e-4)),
+        ("strong_judge", replace(gan, lr_d=5e-3, lr_g=1e-4)),
+        ("lr_high", replace(gan, lr_d=0.05, lr_g=0.3)),
+        ("frozen_maker", replace(gan, fault=Fault("frozen"))),
+        ("late_lr", replace(gan, fault=Fault("lr", 2000, 300.0))),
         ("late_lr", replace(gan, fault=Fault("lr", 1800, 1000.0))),
-    ]  # fmt: skip
+    ]
     specs += [Spec(f"gan_{variety}_{k}", "gan", variety, c, 4000 + k) for k, (variety, c) in enumerate(gans)]
     return specs
 
 
 def sweeps() -> list[Spec]:
-    """Return four random searches, as people run them: most trials fair, some hopeless, a few that blow up."""
+    """Return four random searches, as people run them: most trials fair, a few that blow up."""
     specs = []
     rng = np.random.default_rng(77)
 
@@ -228,20 +236,43 @@ def sweeps() -> list[Spec]:
         return float(math.exp(rng.uniform(math.log(low), math.log(high))))
 
     for k in range(20):
-        config = replace(GOOD["mlp"], optimizer="momentum", lr=log_uniform(1e-4, 10), batch=int(rng.choice([8, 32, 128])),
-                         schedule=str(rng.choice(["constant", "cosine"])), layout="ray", eval_every=12)  # fmt: skip
+        config = replace(
+            GOOD["mlp"],
+            optimizer="momentum",
+            lr=log_uniform(1e-4, 10),
+            batch=int(rng.choice([8, 32, 128])),
+            schedule=str(rng.choice(["constant", "cosine"])),
+            layout="ray",
+            eval_every=12,
+        )
         specs.append(Spec(f"sweep_mlp_{k:02d}", "mlp", "sweep", config, 5000 + k, "mlp"))
     for k in range(20):
-        config = replace(GOOD["friedman"], optimizer="sgd", lr=log_uniform(1e-4, 3), batch=int(rng.choice([8, 32, 64])),
-                         weight_decay=log_uniform(1e-6, 1e-1))  # fmt: skip
+        config = replace(
+            GOOD["friedman"],
+            optimizer="sgd",
+            lr=log_uniform(1e-4, 3),
+            batch=int(rng.choice([8, 32, 64])),
+            weight_decay=log_uniform(1e-6, 1e-1),
+        )
         specs.append(Spec(f"sweep_friedman_{k:02d}", "friedman", "sweep", config, 5100 + k, "friedman"))
     for k in range(20):
-        config = replace(GOOD["charlm"], lr=log_uniform(1e-5, 1), warmup=int(rng.choice([0, 100])),
-                         clip=rng.choice([None, 1.0]), schedule=str(rng.choice(["constant", "cosine"])))  # fmt: skip
+        config = replace(
+            GOOD["charlm"],
+            lr=log_uniform(1e-5, 1),
+            warmup=int(rng.choice([0, 100])),
+            clip=(None, 1.0)[int(rng.integers(2))],
+            schedule=str(rng.choice(["constant", "cosine"])),
+        )
         specs.append(Spec(f"sweep_charlm_{k:02d}", "charlm", "sweep", config, 5200 + k, "charlm"))
     for k in range(16):
-        rl = RlConfig("ppo", log_uniform(1e-5, 1), 150, gamma=float(rng.choice([0.9, 0.99])),
-                      entropy_bonus=log_uniform(1e-4, 0.3), epochs=int(rng.choice([2, 4, 8])))  # fmt: skip
+        rl = RlConfig(
+            "ppo",
+            log_uniform(1e-5, 1),
+            150,
+            gamma=float(rng.choice([0.9, 0.99])),
+            entropy_bonus=log_uniform(1e-4, 0.3),
+            epochs=int(rng.choice([2, 4, 8])),
+        )
         specs.append(Spec(f"sweep_ppo_{k:02d}", "ppo", "sweep", rl, 5300 + k, "ppo"))
     return specs
 

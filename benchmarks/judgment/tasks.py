@@ -1,4 +1,4 @@
-"""The supervised and self-supervised tasks: a data set, a model, its loss, and what an untrained model scores."""
+"""The supervised and self-supervised tasks: data, a model, its loss, and what a guess scores."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
 import autograd as ag
 import data
@@ -45,14 +46,21 @@ def dense(nodes: Nodes, layer: str, x: Node) -> Node:
 def dense_params(rng: Rng, sizes: tuple[int, ...], prefix: str = "l") -> Params:
     """Return the parameters of a stack of dense layers."""
     params: Params = {}
-    for i, (fan_in, fan_out) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for i, (fan_in, fan_out) in enumerate(pairwise(sizes)):
         params[f"{prefix}{i}.w"], params[f"{prefix}{i}.b"] = he(rng, fan_in, fan_out), zeros(fan_out)
     params[f"{prefix}{len(sizes) - 2}.w"] *= np.float32(0.5)
     return params
 
 
-def stack(nodes: Nodes, x: Node, depth: int, act: Callable[[Node], Node], prefix: str = "l", keep: float = 1.0,
-          rng: Rng | None = None) -> Node:  # fmt: skip
+def stack(
+    nodes: Nodes,
+    x: Node,
+    depth: int,
+    act: Callable[[Node], Node],
+    prefix: str = "l",
+    keep: float = 1.0,
+    rng: Rng | None = None,
+) -> Node:
     """Apply dense layers with an activation (and dropout, in training) between them."""
     for i in range(depth):
         x = dense(nodes, f"{prefix}{i}", x)
@@ -67,8 +75,13 @@ def hits(logits: Array, y: Array) -> float:
     return float((logits.argmax(1) == y).mean())
 
 
-def classifier(name: str, split: data.Split, sizes: tuple[int, ...], act: Callable[[Node], Node] = ag.relu,
-               keep: float = 1.0) -> Task:  # fmt: skip
+def classifier(
+    name: str,
+    split: data.Split,
+    sizes: tuple[int, ...],
+    act: Callable[[Node], Node] = ag.relu,
+    keep: float = 1.0,
+) -> Task:
     """Return a classification task for a dense network."""
     depth, classes = len(sizes) - 1, sizes[-1]
 
@@ -94,7 +107,12 @@ def convolutional() -> Task:
 
     def init(rng: Rng) -> Params:
         head = he(rng, 36 * channels, 10) * np.float32(0.5)
-        return {"conv.w": he(rng, 9, channels), "conv.b": zeros(channels), "head.w": head, "head.b": zeros(10)}
+        return {
+            "conv.w": he(rng, 9, channels),
+            "conv.b": zeros(channels),
+            "head.w": head,
+            "head.b": zeros(10),
+        }
 
     def loss(nodes: Nodes, x: Array, y: Array, _: Rng | None) -> Node:
         return ag.cross_entropy(forward(nodes, x), y)
@@ -182,10 +200,14 @@ def variational() -> Task:
         mu, log_var = ag.columns(code, 0, inner), ag.columns(code, inner, 2 * inner)
         z = mu
         if rng is not None:
-            z = ag.add(mu, ag.mul(ag.exp(ag.scale(log_var, 0.5)), ag.constant(rng.standard_normal(mu.value.shape))))
+            z = ag.add(
+                mu, ag.mul(ag.exp(ag.scale(log_var, 0.5)), ag.constant(rng.standard_normal(mu.value.shape)))
+            )
         error = ag.mean(ag.square(ag.sub(ag.constant(x), stack(nodes, z, 2, ag.tanh, "dec"))))
         precision = ag.exp(ag.scale(nodes["log_sigma"], -2.0))
-        fit = ag.add(ag.scale(ag.mul(error, precision), 0.5), ag.add(nodes["log_sigma"], ag.constant(half_log_2pi)))
+        fit = ag.add(
+            ag.scale(ag.mul(error, precision), 0.5), ag.add(nodes["log_sigma"], ag.constant(half_log_2pi))
+        )
         kl = ag.sub(ag.add(ag.square(mu), ag.exp(log_var)), ag.add(log_var, ag.constant(1.0)))
         return ag.mean(ag.add(ag.scale(fit, size), ag.scale(ag.mean(kl), 0.5 * inner)))
 
@@ -224,12 +246,12 @@ MAKERS: dict[str, Callable[[], Task]] = {
     "mlp": lambda: classifier("mlp", data.glyphs(1, noise=0.7), (64, 48, 10)),
     "dropout": lambda: classifier("dropout", data.glyphs(2, noise=0.5), (64, 48, 48, 10), keep=0.6),
     "deep": lambda: classifier("deep", data.glyphs(12, noise=0.5), (64, *(32,) * 6, 10)),
-    "small": lambda: classifier("small", data.glyphs(9, train=80, noise=0.9), (64, 96, 10)),
+    "small": lambda: classifier("small", data.noisy_linear(2, train=400, flipped=0.1), (30, 64, 2)),
     "spirals": lambda: classifier("spirals", data.spirals(1), (2, 32, 32, 3), ag.tanh),
     "logistic": lambda: classifier("logistic", data.noisy_linear(1), (30, 2)),
     "conv": convolutional,
     "friedman": lambda: regression("friedman", data.friedman(1), (10, 32, 32, 1)),
-    "smallreg": lambda: regression("smallreg", data.friedman(2, train=60, noise=3.0), (10, 64, 64, 1)),
+    "smallreg": lambda: regression("smallreg", data.friedman(2, train=80, noise=6.0), (10, 64, 64, 1)),
     "charlm": char_lm,
     "rnn": recurrent,
     "matfac": factorisation,

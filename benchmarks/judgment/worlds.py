@@ -12,7 +12,7 @@ Rng = np.random.Generator
 
 
 class CartPole:
-    """``n`` cart-poles at once (the usual equations), each restarted when it falls or after ``limit`` steps."""
+    """``n`` cart-poles at once (the usual equations), each restarted when it falls or its time is over."""
 
     def __init__(self, rng: Rng, n: int, limit: int = 200) -> None:
         self.rng, self.n, self.limit = rng, n, limit
@@ -20,7 +20,7 @@ class CartPole:
         self.age = np.zeros(n, dtype=int)
 
     def step(self, action: Array) -> tuple[Array, Array, Array, list[int]]:
-        """Push left (0) or right (1); return next states before restart, fell, timed out, finished lengths."""
+        """Push left (0) or right (1); return next states, who fell, who timed out, finished lengths."""
         x, v, a, w = self.state.T
         force = np.where(action == 1, 10.0, -10.0)
         sin, cos = np.sin(a), np.cos(a)
