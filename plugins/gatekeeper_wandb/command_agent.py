@@ -98,8 +98,9 @@ def _launched(wandb_agent: Any, trials: Trials, variables: Mapping[str, str]) ->
         def poll(self) -> Any:
             code = super().poll()
             # As the agent sees it: an exit code above 0 is a failure, a death by signal is none.
-            if self.trial is not None and code is not None and code > 0:
-                self.trial.error = f"exit code {code}"
+            if self.trial is not None and code is not None:
+                self.trial.error = f"exit code {code}" if code > 0 else None
+                self.trial.killed = code < 0
             return code
 
     wandb_agent.AgentProcess = GatedProcess

@@ -1,4 +1,4 @@
-"""A trial's program for command mode: trained by the sweep's ``kind``; repeats its arguments for the tests to see."""
+"""A trial's program for command mode; prints its arguments for the tests to see."""
 
 import sys
 

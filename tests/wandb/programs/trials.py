@@ -1,8 +1,9 @@
-"""What the trials of the tests do, by the sweep's parameter ``kind``: sound, broken, or broken in hostile code."""
+"""What the tests' trials do, by the sweep's parameter ``kind``: sound, broken, or broken in hostile code."""
 
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import wandb
@@ -31,7 +32,7 @@ def train(run: Any) -> None:
 
 
 def nan_swallowed(run: Any) -> None:
-    """Catches Exception around the log call, logs again in a finally block, and touches the run in every way."""
+    """Catches Exception around the log call, logs on in a finally block, and touches the run in every way."""
     for row in range(ROWS):
         try:
             run.log({"loss": loss_of("nan", row)})
@@ -122,3 +123,10 @@ def raises_on_nan(run: Any) -> None:
         run.log({"loss": loss})
         if loss != loss:
             raise RuntimeError("loss is NaN")
+
+
+def sound_for_long(run: Any) -> None:
+    """Trains on until someone else ends it."""
+    for row in range(10**6):
+        run.log({"loss": loss_of("good", row)})
+        time.sleep(0.02)
