@@ -11,11 +11,14 @@ if TYPE_CHECKING:
 
 __all__ = ["RunState"]
 
+_GAME_ROLES = frozenset({"value_loss", "entropy", "mc_return", "explained_variance", "aux_loss"})
+_NONE: list[Track] = []
+
 
 class RunState:
     """All tracks of one run. The rules read it; only the gate writes it."""
 
-    __slots__ = ("_best", "lr_jump_row", "objective_name", "row", "settings", "step", "tracks")
+    __slots__ = ("_best", "_by_role", "is_game_by_roles", "lr_jump_row", "objective_name", "row", "settings", "step", "tracks", "watched")
 
     def __init__(self, settings: Settings, objective_name: str | None) -> None:
         self.settings = settings
@@ -25,11 +28,18 @@ class RunState:
         self.step: float | None = None
         self.lr_jump_row = 0
         self._best: dict[str, Track] = {}
+        self._by_role: dict[str, list[Track]] = {}
+        self.is_game_by_roles = False
+        self.watched: list[Track] = []
 
     def admit(self, track: Track) -> None:
         """Add a metric that appeared for the first time."""
         self.tracks[track.name] = track
         role = track.guess.role
+        self._by_role.setdefault(role, []).append(track)
+        self.is_game_by_roles = self.is_game_by_roles or role in _GAME_ROLES
+        if track.watch:
+            self.watched.append(track)
         best = self._best.get(role)
         if best is None or track.guess.rank > best.guess.rank:
             self._best[role] = track
@@ -38,9 +48,9 @@ class RunState:
         """Return the best candidate for a role."""
         return self._best.get(role)
 
-    def all(self, *roles: str) -> list[Track]:
-        """Return every metric that has one of the roles."""
-        return [track for track in self.tracks.values() if track.guess.role in roles]
+    def all(self, role: str) -> list[Track]:
+        """Return every metric that has the role, in the order of their appearance."""
+        return self._by_role.get(role, _NONE)
 
     @property
     def loss(self) -> Track | None:
@@ -62,7 +72,7 @@ class RunState:
         objective = self.objective
         if objective is not None and objective.guess.kind == "return":
             return True
-        return any(role in self._best for role in ("value_loss", "entropy", "mc_return", "explained_variance", "aux_loss"))
+        return self.is_game_by_roles
 
     @property
     def budget_share(self) -> float | None:

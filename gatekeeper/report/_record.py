@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from gatekeeper.redact import redact
@@ -12,15 +11,33 @@ from gatekeeper.report import RunReport
 __all__ = ["by_severity", "decision", "findings", "number", "place", "reason", "redacted"]
 
 _SEVERITY = ("STOP", "ERROR", "WAIT", "CONTINUE")
+_MAX_TEXT, _MAX_ITEMS = 3000, 1000  # more than is shown, so that no cut secret is
 _JUDGMENT = ("clearly_bad", "unsure", "clearly_fine")
 
 
+class _Redacted(RunReport):
+    """A report that was searched for secrets already: one is printed, written and summed up."""
+
+
 def redacted(reports: Iterable[RunReport]) -> list[RunReport]:
-    """Return the reports without secrets in any text of theirs."""
-    return [
-        replace(report, record=redact(report.record), curve_metric=redact(report.curve_metric))
-        for report in reports
-    ]
+    """Return the reports without secrets in any text of theirs, and no text longer than a format shows."""
+    return [report if isinstance(report, _Redacted) else _redacted(report) for report in reports]
+
+
+def _redacted(report: RunReport) -> _Redacted:
+    record, metric = redact(_bounded(report.record)), redact(_bounded(report.curve_metric))
+    return _Redacted(record, report.curve, metric, report.notes_path)
+
+
+def _bounded(value: Any) -> Any:
+    """Cut texts and lists before they are searched for secrets: a log may hold lines of megabytes."""
+    if isinstance(value, str) and len(value) > _MAX_TEXT:
+        return value[:_MAX_TEXT]
+    if isinstance(value, Mapping):
+        return {_bounded(key): _bounded(item) for key, item in list(value.items())[:_MAX_ITEMS]}
+    if isinstance(value, (list, tuple)):
+        return [_bounded(item) for item in value[:_MAX_ITEMS]]
+    return value
 
 
 def decision(record: Mapping[str, Any]) -> str:

@@ -139,18 +139,20 @@ def write_github(
     with which a supervised training ended; it becomes a line of the summary and the output ``child-exit``.
     ``GATEKEEPER_ON_WAIT`` (``pass``, ``warn``, ``fail``) is how loud a WAIT is.
     """
-    faults = []
+    reports, faults = redacted(reports), []
     path: Path | None = None
     try:
         path = Path(report_path) if report_path is not None else _new_report(env.get("RUNNER_TEMP"))
         if path is not None:
-            lines = "".join(dumps(report.record) + "\n" for report in redacted(reports))
+            lines = "".join(dumps(report.record) + "\n" for report in reports)
             path.write_text(lines, encoding="utf-8")
     except OSError as fault:
         faults.append(f"cannot write the report {path}: {fault.strerror}")
         path = None
+    failed = f"The training command ended with code {child_exit}."
+    ended = f"❌ {failed}\n\n" if _child_failed(reports, child_exit) else ""
     pieces = {
-        "GITHUB_STEP_SUMMARY": lambda room: _ended(child_exit) + summary(reports, max_bytes=room),
+        "GITHUB_STEP_SUMMARY": lambda room: f"{ended}{summary(reports, max_bytes=room)}",
         "GITHUB_OUTPUT": lambda _: (
             outputs(reports, report_path=path)
             + (_output("child-exit", str(child_exit)) if child_exit is not None else "")
@@ -164,11 +166,13 @@ def write_github(
                 faults.append(f"cannot write {variable}: {fault.strerror}")
     warnings = [f"::warning title=gatekeeper::{for_workflow_data(fault)}\n" for fault in faults]
     on_wait = env.get("GATEKEEPER_ON_WAIT", "warn")
-    return annotation_lines(reports, on_wait=on_wait) + "".join(warnings)
+    lines = annotation_lines(reports, on_wait=on_wait) + "".join(warnings)
+    return (f"::error title=training failed::{failed}\n" if ended else "") + lines
 
 
-def _ended(child_exit: int | None) -> str:
-    return f"The training command ended with code {child_exit}.\n\n" if child_exit else ""
+def _child_failed(reports: Sequence[RunReport], child_exit: int | None) -> bool:
+    """Whether the training failed by itself: one that the gate stopped ends as it was told to."""
+    return bool(child_exit) and all(decision(report.record) != "STOP" for report in reports)
 
 
 def _new_report(folder: str | None) -> Path | None:

@@ -72,6 +72,14 @@ def _facts(report: RunReport) -> str:
         rows.append(("Where", _cell(where, _MAX_NAME)))
     if record.get("judgment"):
         rows.append(("Judgment", _cell(str(record["judgment"]).replace("_", " "), _MAX_NAME)))
+    if record.get("decided_by") not in (None, "table"):
+        rows.append(("Decided by", _cell(record["decided_by"], _MAX_NAME)))
+    if record.get("look_next"):
+        rows.append(("Look at next", _cell(record["look_next"], _MAX_SENTENCE)))
+    if record.get("run_state"):
+        rows.append(("The run's own state", _cell(record["run_state"], _MAX_NAME)))
+    if record.get("skipped_lines"):
+        rows.append(("Skipped lines", _cell(number(record["skipped_lines"]), _MAX_NAME)))
     if record.get("reachable") is False:
         rows.append(("Source", "not reachable: this says nothing about the run"))
     if isinstance(share := record.get("wait_share"), (int, float)):
@@ -125,7 +133,8 @@ def _metrics(record: Mapping[str, Any]) -> str:
         for name, value in list(metrics.items())[:MAX_METRICS]
     ]
     more = f"\n\n*{len(metrics) - MAX_METRICS} more metrics*" if len(metrics) > MAX_METRICS else ""
-    return f"### Metrics at that row\n\n{_table(('Metric', 'Role', 'Value'), rows)}{more}"
+    title = "Metrics at the stop" if decision(record) == "STOP" else "Last metrics"
+    return f"### {title}\n\n{_table(('Metric', 'Role', 'Value'), rows)}{more}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -10,10 +10,6 @@ from gatekeeper.verdict import Finding
 __all__: list[str] = []
 
 
-def _watched(run: RunState) -> list[Track]:
-    return [track for track in run.tracks.values() if track.watch]
-
-
 def _objective_holds(run: RunState, track: Track) -> bool:
     """Whether the goal is still reached while a training loss is far off: now, or (a score) now and then."""
     objective = run.objective
@@ -45,7 +41,7 @@ def spike_divergent(run: RunState) -> Finding | None:
     on purpose (a new term, another reduction). Not applied to losses of a game by persistence.
     """
     limits = run.settings.thresholds
-    tracks = _watched(run)
+    tracks = run.watched
     agree = sum(1 for track in tracks if track.guess.role == "eval" and track.spike is not None and track.spike.stayed)
     for track in tracks:
         spike = track.spike
@@ -80,7 +76,7 @@ def loss_diverging(run: RunState) -> Finding | None:
     its best or was not measured during the rise (a recorded run rose tenfold in its first hundred rows and ended well).
     """
     limits = run.settings.thresholds
-    for track in _watched(run):
+    for track in run.watched:
         trend = track.trend
         if trend is None or trend.bins < 20 or trend.rises < limits.rising_checkpoints or (run.is_game and track.guess.role != "eval"):
             continue
@@ -114,7 +110,7 @@ def spike_open(run: RunState) -> Finding | None:
     Formula: value > level + 10 standard deviations, both from its own recent bins. Source: the training check's "sudden large jumps
     (> 10× normal variance)". Some spikes are normal; how far and how long decide. Wrong when the loss is bimodal (mixup).
     """
-    for track in _watched(run):
+    for track in run.watched:
         spike = track.spike
         if spike is not None and spike.calm == 0 and spike.values < 5:
             return unsure("spike-open", run, track, track.last, track.sign * track.alarm, f"{track.name} jumped to {number(track.last)} at row {spike.row}")
@@ -127,7 +123,7 @@ def spike_lingering(run: RunState) -> Finding | None:
 
     Formula: open for five values or more. Source: severity and persistence decide. Wrong when the loss has a new, higher level by design.
     """
-    for track in _watched(run):
+    for track in run.watched:
         spike = track.spike
         if spike is not None and spike.values >= 5:
             return unsure(

@@ -111,9 +111,10 @@ def lr_rising_with_loss(run: RunState) -> Finding | None:
     Wrong in a warm-up that the loss survives; hence unsure.
     """
     lr, loss = run.role("lr"), run.loss
-    if lr is None or loss is None or lr.trend is None or loss.trend is None or run.is_game:
+    if lr is None or loss is None or loss.trend is None or run.is_game:
         return None
-    if lr.trend.rises < 3 or loss.trend.rises < 3 or loss.trend.relapse_z < run.settings.thresholds.relapse_z:
+    rates = lr.curve.means[-4:]
+    if len(rates) < 4 or not rates[0] < rates[1] < rates[2] < rates[3] or loss.trend.rises < 3 or loss.trend.relapse_z < run.settings.thresholds.relapse_z:
         return None
     return unsure("lr-rising-with-loss", run, loss, loss.trend.level, loss.trend.best, f"{loss.name} rises with {lr.name} (now {number(lr.last)})")
 

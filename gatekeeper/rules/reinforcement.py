@@ -40,7 +40,7 @@ def entropy_collapse(run: RunState) -> Finding | None:
     training failures. Wrong for continuous actions, whose entropy may be negative from the start, and for solved tasks.
     """
     limits, track, objective = run.settings.thresholds, run.role("entropy"), run.objective
-    if track is None or track.trend is None or not track.head:
+    if track is None or track.curve.n < 5:
         return None
     began, now = abs(track.head[0]), track.guess.direction * track.last
     early = run.step is None or run.step < limits.entropy_steps

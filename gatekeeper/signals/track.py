@@ -14,6 +14,7 @@ __all__ = ["Track"]
 _INFINITY = float("inf")
 _CLOSE_AFTER = 3  # calm values in a row that end a spike
 _NEW_LEVEL_AFTER = 100
+_LEVEL_ONLY = frozenset({"grad_norm", "lr", "gpu_util", "entropy"})  # no rule asks for their trend
 
 
 class Track:
@@ -53,7 +54,10 @@ class Track:
     def checkpoint(self) -> None:
         """Renew the trend and the alarm; called on a geometric schedule, so its cost per value is constant."""
         curve = self.curve
-        self.look_at = curve.n + (curve.n >> 4 if curve.n < 512 else curve.n >> 5) + 1 if curve.n >= 16 else curve.n + 1
+        count = curve.n
+        self.look_at = count + (1 if count < 16 else count >> 3 if count < 128 else count >> 4 if count < 1024 else count >> 5)
+        if self.guess.role in _LEVEL_ONLY:
+            return
         self.trend = trend = trend_of(curve, self.sign, self.head)
         if trend is None or not self.watch or self.spike is not None:
             return
