@@ -94,7 +94,7 @@ def draw_curve(kind: str, rng: np.random.Generator, n: int) -> Floats:
     """Return a learning curve from 1 (untrained) towards 0 (all that can be learned)."""
     t = np.arange(n, dtype=float)
     if kind == "power-law":
-        return np.asarray((1 + t / rng.uniform(5, n / 50)) ** -rng.uniform(0.3, 1.0))
+        return np.asarray((1 + t / rng.uniform(5, 10 + n / 50)) ** -rng.uniform(0.3, 1.0))
     if kind == "exponential":
         return np.asarray(np.exp(-t / rng.uniform(n / 100, n / 4)))
     if kind == "stepwise":  # the learning rate is cut a few times
@@ -132,7 +132,7 @@ def make_run(index: int, rows: int, seed: int) -> NullRun:
     else:
         columns = {"loss": loss + sigma * draw_noise(noise, rng, rows)}
     if layout == "loss+eval":
-        every = int(rng.integers(20, 400))
+        every = min(int(rng.integers(20, 400)), rows // 8)
         column = np.full(rows, np.nan)
         at = np.arange(every - 1, rows, every)
         column[at] = loss[at] + drop * 0.02 + 0.3 * sigma * draw_noise(noise, rng, len(at))

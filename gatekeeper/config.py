@@ -222,7 +222,7 @@ def load_settings(path: Path | None = None, start: Path | None = None) -> Settin
     Raises ConfigError for a file that cannot be read or used; no file at all means the defaults.
     """
     if path is not None:
-        return _read(Path(path), required=True)
+        return _read(Path(path).absolute(), required=True)
     here = Path(start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
         own = folder / FILE_NAME

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import autograd as ag
 import numpy as np
-from autograd import Array
-from loop import Fault, Optimizer, gradients, norm
-from record import Recorder, Truth
-from tasks import dense_params, stack
+
+from judgment import autograd as ag
+from judgment.autograd import Array
+from judgment.loop import Fault, Optimizer, gradients, norm
+from judgment.record import Recorder, Truth
+from judgment.tasks import dense_params, stack
 
 Rng = np.random.Generator
 MODES, NOISE = 6, 4

@@ -8,42 +8,41 @@ import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from outcome import Outcome, judge, yardstick
-from record import Truth
-from suite import Spec
 
-COLUMNS = (
-    "source",
-    "expected",
-    "label",
-    "first_bad_step",
-    "first_bad_row",
-    "metric",
-    "mode",
-    "roles",
-    "group",
-    "budget_steps",
-    "sweep",
-    "rank",
+from judgment.outcome import Outcome, judge, yardstick
+from judgment.record import Truth
+from judgment.suite import Spec
+
+COLUMNS = tuple(
+    [
+        "source",
+        "expected",
+        "label",
+        "first_bad_step",
+        "first_bad_row",
+        "metric",
+        "mode",
+        "roles",
+        "group",
+        "budget_steps",
+        "sweep",
+        "rank",
+    ]
 )
-STEP_KEYS = (
-    "step",
-    "iter",
-    "global_step",
-    "time/total_timesteps",
-    "iteration",
-    "training_iteration",
-    "episode",
-    "epoch",
-)
+# The first of these that a row has is its step.
+STEP_KEYS = tuple(
+    ["step", "iter", "global_step", "time/total_timesteps", "iteration", "training_iteration", "episode", "epoch"]
+)  # fmt: skip
+
+Made = tuple[Truth, str, str, list[float | None]]
 
 
-def make(job: tuple[Spec, Path]) -> tuple[Truth, str, str, list[float | None]]:
+def make(job: tuple[Spec, Path]) -> Made:
     """Train one run and write its log; return its truth, its objective and every row's step."""
     spec, folder = job
     with np.errstate(all="ignore"):
@@ -53,20 +52,24 @@ def make(job: tuple[Spec, Path]) -> tuple[Truth, str, str, list[float | None]]:
     return record.truth, metric, mode, steps
 
 
+def in_parallel(jobs: Sequence[tuple[Spec, Path]], processes: int) -> Iterator[Made]:
+    """Make the runs in several processes, one thread each; yield them in order."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(make, jobs, chunksize=4)
+
+
 def generate(specs: Sequence[Spec], out: Path, processes: int = 2) -> Path:
     """Train every run, label them by their outcomes, and return the manifest's path."""
     folder = out / "runs"
     folder.mkdir(parents=True, exist_ok=True)
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for the processes that are started here
-    context = multiprocessing.get_context("spawn")
-    started, made = time.perf_counter(), []
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        for result in pool.map(make, [(spec, folder) for spec in specs], chunksize=4):
-            made.append(result)
-            if len(made) % 50 == 0:
-                print(
-                    f"{len(made)}/{len(specs)} runs in {time.perf_counter() - started:.0f} s", file=sys.stderr
-                )
+    jobs = [(spec, folder) for spec in specs]
+    made: list[Made] = []
+    started = time.perf_counter()
+    for result in map(make, jobs) if processes == 1 else in_parallel(jobs, processes):
+        made.append(result)
+        if len(made) % 50 == 0:
+            print(f"{len(made)}/{len(specs)} runs in {time.perf_counter() - started:.0f} s", file=sys.stderr)
     by_task: dict[str, list[Truth]] = defaultdict(list)
     for spec, (truth, *_) in zip(specs, made, strict=True):
         by_task[spec.task].append(truth)

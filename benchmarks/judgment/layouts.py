@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-from record import Recorder
+from judgment.record import Recorder
 
 
 class Layout(Protocol):

@@ -6,13 +6,14 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-import autograd as ag
 import numpy as np
-from autograd import Array, Node, Params
-from loop import Fault, Optimizer, gradients, norm
-from record import Recorder, Truth
-from tasks import dense_params, stack
-from worlds import Bandit, CartPole, Grid
+
+from judgment import autograd as ag
+from judgment.autograd import Array, Node, Params
+from judgment.loop import Fault, Optimizer, gradients, norm
+from judgment.record import Recorder, Truth
+from judgment.tasks import dense_params, stack
+from judgment.worlds import Bandit, CartPole, Grid
 
 Rng = np.random.Generator
 NAN = float("nan")

@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import autograd as ag
 import numpy as np
-from autograd import Array, Node, Params
-from layouts import LAYOUTS
-from record import Recorder, Truth
-from tasks import Task, task
+
+from judgment import autograd as ag
+from judgment.autograd import Array, Node, Params
+from judgment.layouts import LAYOUTS
+from judgment.record import Recorder, Truth
+from judgment.tasks import Task, task
 
 Rng = np.random.Generator
 

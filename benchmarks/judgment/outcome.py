@@ -32,7 +32,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from record import Truth
+
+from judgment.record import Truth
 
 Series = Sequence[tuple[int, float]]
 Floats = NDArray[np.float64]
@@ -155,7 +156,8 @@ def overfitted(truth: Truth, yard: Yardstick) -> bool:
     levels = running_median(truth.eval_loss)
     lowest = int(np.argmin(levels))
     rise = end_level(truth.eval_loss) - levels[lowest]
-    then = truth.eval_loss[min(lowest, len(truth.eval_loss) - 1)][0]
+    width = len(truth.eval_loss) - len(levels) + 1
+    then = truth.eval_loss[lowest + width - 1][0]
     before = [value for row, value in truth.loss if row <= then] or [truth.loss[0][1]]
     fell = end_level(truth.loss) < np.median(before[-max(3, len(truth.loss) // 20) :])
     return bool(rise > 0.3 * (truth.chance_loss - yard.best_eval_loss) and fell)

@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from logs import Run, Series
+
+from judgment.logs import Run, Series
 
 Stops = dict[str, int | None]  # by the run's path
 
@@ -89,7 +90,8 @@ def median_rule(runs: Sequence[Run], grace: int = 4, least: int = 3) -> Stops:
         others = [series for name, series in seen.items() if name != own and len(series) >= t]
         means = [float(np.mean(series[grace - 1 : t])) for series in others]
         finite = [mean for mean in means if math.isfinite(mean)]
-        if len(finite) >= least and min(seen[own], default=math.inf) > float(np.median(finite)):
+        best = min(seen[own])  # as Ray compares: what a NaN does here, it does there
+        if len(finite) >= least and min(float(np.median(finite)), best) != best:
             stopped[own] = row
     return stopped
 

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from logs import Run
 from peer_tools import PEERS, peer_command
+
+from judgment.logs import Run
 
 ORDER = ("CONTINUE", "WAIT", "STOP")
 SEVERITY = {"error": "STOP", "critical": "STOP", "warning": "WAIT"}

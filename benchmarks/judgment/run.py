@@ -18,12 +18,12 @@ from datetime import date
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # peer_tools, which speed.py shares
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that this file can be run by its path
 
-from generate import generate
-from logs import read_manifest
-from scoreboard import Answer, Answers, gate_answers, misses, policy_answers, table
-from suite import all_specs
+from judgment.generate import generate
+from judgment.logs import read_manifest
+from judgment.scoreboard import Answer, Answers, gate_answers, misses, policy_answers, table
+from judgment.suite import all_specs
 
 DEFAULT_OUT = Path(__file__).resolve().parents[2] / "build" / "judgment"
 LEGEND = """\
@@ -62,7 +62,7 @@ def main() -> int:
             answers["gatekeeper, nothing declared"] = gate_answers(hide_names(manifest))
     answers.update(policy_answers(runs))
     if options.peers:
-        from readers import read_all
+        from judgment.readers import read_all
 
         for name, decisions in read_all(runs, options.processes).items():
             answers[name] = [Answer(decision) for decision in decisions]

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from logs import Run
-from policies import ALONE, TOGETHER, objective_so_far
+from judgment.logs import Run
+from judgment.policies import ALONE, TOGETHER, objective_so_far
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from games import GanConfig, train_gan
-from learners import RlConfig, learn
-from loop import Config, Fault, train
-from record import Recorder
+
+from judgment.games import GanConfig, train_gan
+from judgment.learners import RlConfig, learn
+from judgment.loop import Config, Fault, train
+from judgment.record import Recorder
 
 Any_Config = Config | RlConfig | GanConfig
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
-import autograd as ag
-import data
 import numpy as np
-from autograd import Array, Node, Params
+
+from judgment import autograd as ag
+from judgment import data
+from judgment.autograd import Array, Node, Params
 
 Nodes = Mapping[str, Node]
 Rng = np.random.Generator

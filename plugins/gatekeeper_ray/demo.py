@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.text import for_terminal, shorten
+
 from gatekeeper_ray.demo_model import EPOCHS, TRIALS, epochs
 
 __all__ = ["DemoResult", "report", "run"]
@@ -56,12 +57,12 @@ def train(config: Mapping[str, Any]) -> None:
 def run(directory: Path) -> DemoResult:
     """Run the sweep; everything it writes is under ``directory``."""
     with local_ray(directory):
-        from ray import tune
+        from gatekeeper.config import Settings
         from ray.tune.schedulers import ASHAScheduler
 
-        from gatekeeper.config import Settings
         from gatekeeper_ray.callback import GatekeeperCallback
         from gatekeeper_ray.stopper import GatekeeperStopper
+        from ray import tune
 
         # The lines that matter; a sweep of one's own needs no more.
         tune_config = tune.TuneConfig(
@@ -70,7 +71,9 @@ def run(directory: Path) -> DemoResult:
             scheduler=ASHAScheduler(max_t=EPOCHS, grace_period=GRACE_EPOCHS, reduction_factor=3),
             reuse_actors=True,
         )
-        stopper = GatekeeperStopper.for_tune(tune_config, notes=directory / "gatekeeper-notes", config=Settings())
+        stopper = GatekeeperStopper.for_tune(
+            tune_config, notes=directory / "gatekeeper-notes", config=Settings()
+        )
         tuner = tune.Tuner(
             train,
             param_space={"trial": tune.grid_search([dict(trial) for trial in TRIALS])},
@@ -89,7 +92,9 @@ def run(directory: Path) -> DemoResult:
         from gatekeeper.notes import Journal
 
         Journal(stopper.notes_directory).render()
-    return DemoResult([_end(result) for result in results], stopper.notes_directory, seconds)
+    return DemoResult(
+        [_end(results[index]) for index in range(len(results))], stopper.notes_directory, seconds
+    )
 
 
 def _end(result: Any) -> TrialEnd:
@@ -105,11 +110,15 @@ def _end(result: Any) -> TrialEnd:
 
 
 def report(result: DemoResult, directory: Path) -> str:
-    """Return what the demo says at its end: what was stopped, when and why, what that saved, where the notes are."""
+    """Return what the demo says at its end: what was stopped, when and why, and what that saved."""
     stopped = [trial for trial in result.trials if trial.rule and not trial.failed]
     sound = [trial for trial in result.trials if not trial.rule and not trial.failed]
     failed = [trial for trial in result.trials if trial.failed]
     width = max(len(trial.name) for trial in result.trials)
+
+    def line(trial: TrialEnd, rest: str) -> str:
+        return f"  {for_terminal(trial.name):{width}}  epoch {trial.epochs:>2} of {EPOCHS}  {rest}"
+
     lines = [
         f"{len(result.trials)} small networks trained under ASHA in {result.seconds:.0f} s: "
         f"{len(stopped)} stopped by the gate, {len(sound)} left to ASHA, {len(failed)} failed",
@@ -117,23 +126,21 @@ def report(result: DemoResult, directory: Path) -> str:
         "STOPPED",
     ]
     for trial in stopped:
-        lines.append(f"  {for_terminal(trial.name):{width}}  epoch {trial.epochs:>2} of {EPOCHS}  {for_terminal(trial.rule)}")
+        lines.append(line(trial, for_terminal(trial.rule)))
         lines.append(f"  {'':{width}}  {for_terminal(shorten(trial.reason or '', 200))}")
-    lines += ["", "SOUND (ASHA lets the best third of those that reach epoch 27 go on to 81)"]
+    lines += ["", f"SOUND (at epoch {GRACE_EPOCHS} ASHA lets the better ones go on to {EPOCHS})"]
     for trial in sorted(sound, key=lambda trial: (-trial.epochs, trial.eval_loss or 0.0)):
-        lines.append(f"  {for_terminal(trial.name):{width}}  epoch {trial.epochs:>2} of {EPOCHS}  eval loss {trial.eval_loss:.4f}")
-    for trial in failed:
-        lines.append(f"  FAILED {for_terminal(trial.name)}")
+        lines.append(line(trial, f"eval loss {trial.eval_loss:.4f}"))
+    lines += [line(trial, "FAILED") for trial in failed]
     used = sum(trial.epochs for trial in stopped)
     possible = EPOCHS * len(stopped)
-    everything = sum(trial.epochs for trial in result.trials)
+    notes = for_terminal(_relative(result.notes))
     lines += [
         "",
-        f"Saved: up to {possible - used} epochs. The stopped trials ran {used} of the {possible} they had; the whole sweep "
-        f"ran {everything}.",
-        "       (ASHA alone never cuts a trial whose loss is NaN: it runs to the last epoch.)",
-        f"Notes: {for_terminal(_relative(result.notes / 'stops.md'))} (to read), stops.jsonl beside it (the record)",
-        f"       gatekeeper notes list --notes {for_terminal(_relative(result.notes))}",
+        f"Saved: up to {possible - used} epochs: the stopped trials ran {used} of the {possible} they had.",
+        "       (Alone, ASHA never cuts a trial whose loss is NaN: it runs to the last epoch.)",
+        f"Notes: {notes}{os.sep}stops.md to read, stops.jsonl as the record",
+        f"       gatekeeper notes list --notes {notes}",
         f"All files of this demo are in {for_terminal(_relative(directory))}{os.sep}",
     ]
     return "\n".join(lines)
@@ -154,7 +161,8 @@ def local_ray(directory: Path) -> Iterator[None]:
         "RAY_AIR_NEW_OUTPUT": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "RAY_LOG_TO_DRIVER": "0",
-        # Ray makes a token for its local cluster and keeps it in the home directory; ours lives as long as the demo.
+        # Ray makes a token for its local cluster and keeps it in the home directory; ours lives as long as
+        # the demo.
         "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32),
     }
     before = {key: os.environ.get(key) for key in quiet}
@@ -189,13 +197,14 @@ def local_ray(directory: Path) -> Iterator[None]:
 
 
 def _scratch(directory: Path) -> Path:
-    """Return a place for Ray's sockets and logs: under ``directory`` unless its path is too long for a socket."""
+    """Return a place for Ray's sockets and logs: under ``directory`` unless that is too long for a socket."""
     scratch = directory / "ray"
     if len(os.fsencode(scratch)) + SOCKET_SUFFIX <= SOCKET_LIMIT:
         return scratch
     short = Path(tempfile.mkdtemp(prefix="gk-"))
     print(
-        f"gatekeeper: {for_terminal(directory)} is too long a path for Ray's sockets; its logs go to {short} and are removed",
+        f"gatekeeper: {for_terminal(directory)} is too long a path for Ray's sockets; "
+        f"they go to {short}, which is removed at the end",
         file=sys.stderr,
     )
     return short

@@ -1,7 +1,8 @@
 """The demo's model: a small neural network in NumPy, trained by stochastic gradient descent with momentum.
 
-Nothing here is faked. The broken trials break because of what they are configured with: learning rates at which float32
-overflows, a momentum above one, a weight decay with the wrong sign, and a data fault in the middle of the training.
+Nothing here is faked. The broken trials break because of what they are configured with: learning rates at
+which float32 overflows, a momentum above one, a weight decay with the wrong sign, and a data fault in the
+middle of the training.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def epochs(config: Mapping[str, Any]) -> Iterator[dict[str, float]]:
     network = Network(rng)
     velocity = [np.zeros_like(parameter) for parameter in network.parameters]
     lr, momentum, decay = (
-        np.float32(config.get(key, default)) for key, default in (("lr", 0.03), ("momentum", 0.9), ("weight_decay", 0))
+        np.float32(config.get(key, default))
+        for key, default in (("lr", 0.03), ("momentum", 0.9), ("weight_decay", 0))
     )
     for epoch in range(1, EPOCHS + 1):
         if epoch == config.get("fault_epoch"):

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gatekeeper.config import ConfigError, Settings, load_settings
+from gatekeeper.config import ConfigError, Settings, load_settings, settings_from
 from gatekeeper.gate import Gate
 from gatekeeper.text import for_terminal
 from gatekeeper.verdict import Decision, Judgment, Verdict
@@ -76,7 +76,7 @@ class GatekeeperStopper(Stopper):
         max_trials: How many trials are remembered in full (at most 16 KB each). Beyond it, which only
             happens without GatekeeperCallback, the longest silent ones are packed, and beyond four times as
             many dropped.
-        budget_rows: How many results a full trial reports; only used to say what a stop saved.
+        budget_rows: How many results a whole trial reports, to tell what is early and what a stop saved.
 
     Raises:
         ConfigError: The arguments or the configuration cannot be used. Only here, before the sweep begins.
@@ -101,10 +101,6 @@ class GatekeeperStopper(Stopper):
             raise ConfigError(f"mode is {mode!r}; use 'min' or 'max'")
         if report_objective not in ("keep", "worst"):
             raise ConfigError(f"report_objective is {report_objective!r}; use 'keep' or 'worst'")
-        if report_objective == "worst" and (metric is None or mode is None):
-            raise ConfigError(
-                "report_objective='worst' needs metric and mode: pass both, as in tune.TuneConfig"
-            )
         if circuit_breaker is not None and (not isinstance(circuit_breaker, int) or circuit_breaker < 1):
             raise ConfigError(
                 f"circuit_breaker is {circuit_breaker!r}; use a number of trials, at least 1, or None"
@@ -113,8 +109,14 @@ class GatekeeperStopper(Stopper):
             raise ConfigError(f"max_trials is {max_trials!r}; use a number of trials, at least 1")
         from gatekeeper.notes import notes_dir
 
-        settings = load_settings(Path(config)) if isinstance(config, (str, Path)) else config
-        settings = load_settings() if settings is None else settings
+        settings = _settings(config)
+        metric, mode = metric or settings.metric, mode or settings.mode
+        if report_objective == "worst" and (metric is None or mode is None):
+            raise ConfigError("report_objective='worst' needs metric and mode: pass both, as in TuneConfig")
+        if budget_rows is None:
+            budget_rows = settings.budget_steps
+        elif settings.budget_steps is None:
+            settings = dataclasses.replace(settings, budget_steps=float(budget_rows))
         self.uid = uuid.uuid4().hex
         self._gate_arguments: dict[str, Any] = {
             "metric": metric,
@@ -410,7 +412,7 @@ class GatekeeperStopper(Stopper):
         count = self._faults[doing]
         if count == 1 or str(count).rstrip("0") == "1":  # the 1st, 10th, 100th …
             logger.error(
-                "gatekeeper: a fault of its own while %s (time %d, the trial goes on): %s: %s",
+                "gatekeeper: a fault of its own while %s (time %d; no trial is stopped for it): %s: %s",
                 doing,
                 count,
                 type(fault).__name__,
@@ -480,6 +482,14 @@ class GatekeeperStopper(Stopper):
         self._stopped_by = Counter(state["stopped_by"])
         self._faults = Counter(state["faults"])
         self._awake()
+
+
+def _settings(config: Settings | Mapping[str, Any] | str | Path | None) -> Settings:
+    if isinstance(config, (str, Path)):
+        return load_settings(Path(config))
+    if config is None:
+        return load_settings()
+    return config if isinstance(config, Settings) else settings_from(config)
 
 
 def _last_words(reference: weakref.ref[GatekeeperStopper]) -> None:

@@ -38,8 +38,9 @@ def agent(
 ) -> Trials:
     """Run a W&B sweep agent whose trials are judged as they log, and stopped when they are clearly broken.
 
-    A stopped trial is tagged, its summary says why, all its rows are uploaded, its run is finished with exit code 0 and a
-    note is written; the agent takes the next trial and counts no failure. Everything else is ``wandb.agent``'s.
+    A stopped trial is tagged, its summary says why, all its rows are uploaded, its run is finished with
+    exit code 0 and a note is written; the agent takes the next trial and counts no failure. Everything else
+    is ``wandb.agent``'s.
 
     Args:
         sweep_id: As ``wandb.agent`` takes it: ``SWEEP``, ``PROJECT/SWEEP`` or ``ENTITY/PROJECT/SWEEP``.
@@ -87,31 +88,36 @@ def gate_run(
     notes: str | Path | None = None,
     config: Settings | Mapping[str, Any] | str | Path | None = None,
 ) -> Iterator[Trials]:
-    """Gate the runs of a script that no agent started: ``with gate_run(): train()``.
+    """Gate the runs of a script that no agent started, within a ``with`` block.
 
-    A stop ends the run as in a sweep, and leaves the ``with`` block quietly: what follows it goes on. The value of the
-    context tells, once it has ended, whether there was a stop. Takes :func:`agent`'s options.
+    A stop ends the run as in a sweep, and leaves the ``with`` block quietly: what follows it goes on. The
+    value of the context tells, once it has ended, whether there was a stop. Takes :func:`agent`'s options.
     """
     from gatekeeper_wandb.ending import release_globals
     from gatekeeper_wandb.gating import Gating, gated
+    from gatekeeper_wandb.threads import TrainingThread
     from gatekeeper_wandb.watch import RunStopped
 
     given = Path(config) if isinstance(config, str) else config
     options = GateOptions(metric, mode, dict(roles or {}), given, Path(notes) if notes is not None else None)
     gating = Gating(options.resolved())
     trials = Trials(faults=gating.faults)
+    thread = TrainingThread()
 
     def note(watch: Any, verdict: Any) -> None:
         trial = trials.begin(watch.run_id)
         trial.stopped_by, trial.gated = verdict.rule or "stopped", True
+        thread.take_out(watch)
 
     gating.stopped = note
     with gated(gating):
+        thread.enter()
         try:
             yield trials
         except RunStopped:
             logger.info("left the gated block: the gate stopped the run")
         finally:
+            thread.leave()
             release_globals()
 
 
@@ -120,8 +126,9 @@ def _objective(sweep_id: str, entity: str | None, project: str | None) -> tuple[
     try:
         import wandb
 
+        api: Any = wandb.Api()
         parts = [part for part in (entity, project) if part] if "/" not in sweep_id else []
-        configured = wandb.Api().sweep("/".join([*parts, sweep_id])).config.get("metric") or {}
+        configured = api.sweep("/".join([*parts, sweep_id])).config.get("metric") or {}
         mode = {"minimize": "min", "maximize": "max"}.get(str(configured.get("goal", "")).lower())
         name = configured.get("name")
     except Exception as fault:  # noqa: BLE001 - the agent itself will say what is wrong with the sweep

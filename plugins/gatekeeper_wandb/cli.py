@@ -44,6 +44,7 @@ def _roles(context: click.Context, parameter: click.Parameter, values: tuple[str
 )
 @click.option("--forward-signals", is_flag=True, help="As in wandb agent: pass signals on to the trials.")
 def agent(
+    *,
     sweep: str,
     count: int | None,
     entity: str | None,
@@ -57,9 +58,9 @@ def agent(
 ) -> None:
     """Run the trials of a W&B sweep behind the gate, with the sweep's configuration as it is.
 
-    A trial that is clearly broken is stopped: its rows are uploaded, its run ends with exit code 0, a note says why, and
-    the next trial starts. Everything else is what `wandb agent` does. Exits 2 where every trial failed with the same
-    error, which is the machine's fault and not the gate's.
+    A trial that is clearly broken is stopped: its rows are uploaded, its run ends with exit code 0, a note
+    says why, and the next trial starts. Everything else is what `wandb agent` does. Exits 2 where every
+    trial failed with the same error, which is the machine's fault and not the gate's.
     """
     from gatekeeper_wandb.agents import agent as run_agent
 

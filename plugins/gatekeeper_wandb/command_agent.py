@@ -1,4 +1,4 @@
-"""Command mode: the SDK's own agent runs the sweep's ``command`` unchanged, each trial through the trial launcher."""
+"""Command mode: the SDK's agent runs the sweep's ``command`` unchanged, each trial through the launcher."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def run_command_agent(
 ) -> Trials:
     """Run the SDK's own agent and return what became of the trials.
 
-    ``config`` is what the caller gave: a file is handed on by name, a mapping through a file, None is found by each
-    trial from its working directory.
+    ``config`` is what the caller gave: a file is handed on by name, a mapping through a file, None is found
+    by each trial from its working directory.
 
     Raises:
         Whatever ``wandb.agent`` raises.

@@ -1,4 +1,4 @@
-"""End a run that the gate stopped: tag, summary, note, ``finish(exit_code=0)``; after that, calls on it do nothing."""
+"""End a run that the gate stopped: tag, summary, note, ``finish(exit_code=0)``; later calls do nothing."""
 
 from __future__ import annotations
 
@@ -20,20 +20,52 @@ __all__ = ["TAG", "end_run", "is_stopped", "release_globals"]
 
 TAG = "gatekeeper-stopped"
 
-#: A training loop must not stall on other writers' lock; past this the note goes to a file of this process's own.
+#: Seconds to wait for other writers of notes; past that the note goes to a file of this process's own.
 PATIENCE_S = 0.05
 
 #: What user code may still call on a stopped run. A name that this SDK lacks is left out.
-_METHODS = ["alert", "define_metric", "finish_artifact", "link_artifact", "link_model", "log_artifact", "log_code", "log_model", "mark_preempting", "pin_config_keys", "save", "status", "unwatch", "upsert_artifact", "use_artifact", "use_model", "watch", "write_logs"]
+_METHODS = [
+    "alert",
+    "define_metric",
+    "finish_artifact",
+    "link_artifact",
+    "link_model",
+    "log_artifact",
+    "log_code",
+    "log_model",
+    "mark_preempting",
+    "pin_config_keys",
+    "save",
+    "status",
+    "unwatch",
+    "upsert_artifact",
+    "use_artifact",
+    "use_model",
+    "watch",
+    "write_logs",
+]
 _SETTABLE = ("name", "notes", "tags")
-_GLOBALS = ["log", "save", "use_artifact", "log_artifact", "define_metric", "alert", "mark_preempting", "log_model", "use_model", "link_model", "watch", "unwatch"]
+_GLOBALS = [
+    "log",
+    "save",
+    "use_artifact",
+    "log_artifact",
+    "define_metric",
+    "alert",
+    "mark_preempting",
+    "log_model",
+    "use_model",
+    "link_model",
+    "watch",
+    "unwatch",
+]
 
 
 def end_run(run: Any, watch: RunWatch, verdict: Verdict, notes: Path) -> None:
     """Mark and finish the run with exit code 0, all rows flushed, and write the note.
 
-    The note comes before ``finish``: that one waits for the upload, and a note must not depend on the network. Each
-    part is tried whatever became of the others; what fails is counted in ``watch.faults``.
+    The note comes before ``finish``: that one waits for the upload, and a note must not depend on the
+    network. Each part is tried whatever became of the others; what fails is counted in ``watch.faults``.
     """
     import wandb
 
@@ -68,7 +100,8 @@ def release_globals() -> None:
     if is_stopped(wandb.run):
         from wandb.sdk.lib import module
 
-        module.unset_globals()
+        sdk: Any = module
+        sdk.unset_globals()
 
 
 def _tag(run: Any) -> None:
@@ -120,7 +153,7 @@ def _plain(config: Any) -> dict[str, object]:
 
 def _silence(run: Any, watch: RunWatch) -> None:
     """Make every further call on the run do nothing instead of raising UsageError."""
-    object.__setattr__(run, "__class__", _stopped_class(type(run)))
+    object.__setattr__(run, "__class__", _stopped_class(run.__class__))
     object.__setattr__(run, "_gatekeeper_watch", watch)
     run.summary._set_update_callback(_nothing)
     run.config._set_callback(_nothing)
@@ -135,7 +168,7 @@ def _log(run: Any, *args: object, **kwargs: object) -> None:
 
 
 @functools.cache
-def _stopped_class(base: Any) -> type:
+def _stopped_class(base: type[Any]) -> type:
     """Return a subclass of the SDK's Run on which calls do nothing; instances of Run stay such."""
     members: dict[str, Any] = {name: _nothing for name in _METHODS if hasattr(base, name)}
     for name in _SETTABLE:
@@ -147,10 +180,11 @@ def _stopped_class(base: Any) -> type:
 
 
 def _keep_global(run: Any) -> None:
-    """Let ``wandb.run`` and ``wandb.log`` still mean the stopped run: what is called on them is called on it."""
+    """Let ``wandb.run`` and ``wandb.log`` still mean the stopped run, on which calls do nothing."""
     from wandb.sdk.lib import module
 
-    module.set_global(
+    sdk: Any = module
+    sdk.set_global(
         run=run,
         config=run.config,
         summary=run.summary,

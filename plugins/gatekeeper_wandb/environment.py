@@ -17,9 +17,10 @@ PACKAGES = "GATEKEEPER_PACKAGES"
 
 
 def prepare(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with the hook in it: ``PYTHONPATH`` survives shells, ``uv run`` and ``torchrun``.
+    """Return the environment with the hook in it: ``PYTHONPATH`` survives shells, ``uv`` and ``torchrun``.
 
-    An interpreter of another environment has no gatekeeper to import: ``GATEKEEPER_PACKAGES`` names where it lies.
+    An interpreter of another environment has no gatekeeper to import: ``GATEKEEPER_PACKAGES`` names where
+    it lies.
     """
     prepared = dict(environment)
     hook = str(HOOK_DIRECTORY)

@@ -1,13 +1,14 @@
 """What a gated process tells those that started it: one strict-JSON object a line, appended whole.
 
-Two files may be asked for. ``GATEKEEPER_CONTROL`` is the supervisor's: it is told when a process's metrics are judged
-inside it, and of a stop *after* the run was finished and its note written, so that the supervisor can end the rest of a
-distributed job. ``GATEKEEPER_REPORT`` is the agent's: the same events from all its trials, and how a trial failed.
+Two files may be asked for. ``GATEKEEPER_CONTROL`` is the supervisor's: it is told when a process's metrics
+are judged inside it, and of a stop *after* the run was finished and its note written, so that the
+supervisor can end the rest of a distributed job. ``GATEKEEPER_REPORT`` is the agent's: the same events from
+all its trials, and how a trial failed.
 
 ``{"event": "attached", "pid": 12, "run_id": "…"}``
 ``{"event": "verdict", "pid": 12, "run_id": "…", "verdict": {…}}``  at the end of a run that was not stopped
 ``{"event": "stop", "pid": 12, "run_id": "…", "verdict": {…}}``
-``{"event": "error", "pid": 12, "run_id": "…", "error": "RuntimeError: …"}``  what ended the process, not the gate
+``{"event": "error", "pid": 12, "run_id": "…", "error": "RuntimeError: …"}``  what the process failed with
 ``{"event": "fault", "pid": 12, "run_id": "…", "error": "…"}``  a fault of the gate; the run goes on
 """
 

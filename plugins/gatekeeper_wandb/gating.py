@@ -1,8 +1,9 @@
 """Put the gate into the SDK: every row passes ``Run._log``, whichever way it was logged.
 
-``run.log``, ``wandb.log``, integrations, step-less, partial (``commit=False``) and ``define_metric`` rows all meet in
-``Run._log``; TensorBoard-synced ones pass :mod:`gatekeeper_wandb.tboard`. The class is patched once in a process and asks
-each time which :class:`Gating` is in force, if any: without one it behaves as the SDK made it.
+``run.log``, ``wandb.log``, integrations, step-less, partial (``commit=False``) and ``define_metric`` rows
+all meet in ``Run._log``; TensorBoard-synced ones pass :mod:`gatekeeper_wandb.tboard`. The class is patched
+once in a process and asks each time which :class:`Gating` is in force, if any: without one it behaves as
+the SDK made it.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ _active: Gating | None = None
 class Gating:
     """The gates of this process's runs, one a run id, and what else happens around a stop.
 
-    ``attached`` is called with a run's watch at its first row, ``stopped`` once a run was ended (in the thread that
-    logged the bad row, before the stop leaves ``log``), ``ended`` when a run finished otherwise.
+    ``attached`` is called with a run's watch at its first row, ``stopped`` once a run was ended (in the
+    thread that logged the bad row, before the stop leaves ``log``), ``ended`` when a run finished
+    otherwise.
     """
 
     def __init__(self, options: GateOptions) -> None:
@@ -142,7 +144,7 @@ def gated(gating: Gating) -> Iterator[Gating]:
 
 
 def patch(run_class: Any) -> None:
-    """Wrap the methods of the SDK's Run class that rows and endings pass; a class that is patched stays as it is."""
+    """Wrap the methods of the SDK's Run class that rows and endings pass; once is enough."""
     if getattr(run_class, "_gatekeeper_patched", False):
         return
     original_log, original_exit = run_class._log, run_class.__exit__

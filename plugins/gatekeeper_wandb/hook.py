@@ -1,12 +1,13 @@
 """Command mode, inside the trial's own process: judge its runs, and end the process with code 0 on a stop.
 
 Installed by ``_hook/sitecustomize.py`` as soon as the SDK is imported. Options come through the environment
-(:mod:`gatekeeper_wandb.options`), events go out through files that it names (:mod:`gatekeeper_wandb.events`); the stop is
-told *after* the run was finished, so a supervisor may end the rest of a distributed job from then on.
+(:mod:`gatekeeper_wandb.options`), events go out through files that it names
+(:mod:`gatekeeper_wandb.events`); the stop is told *after* the run was finished, so a supervisor may end the
+rest of a distributed job from then on.
 
-The process ends as softly as it can: :class:`RunStopped` (a SystemExit) leaves ``log``, so ``finally`` blocks and exit
-handlers run; whatever they raise, the exit code is 0. A program that does not let itself be ended like that is ended for
-good after ``GATEKEEPER_GRACE`` seconds (60).
+The process ends as softly as it can: :class:`RunStopped` (a SystemExit) leaves ``log``, so ``finally``
+blocks and exit handlers run; whatever they raise, the exit code is 0. A program that does not let itself be
+ended like that is ended for good after ``GATEKEEPER_GRACE`` seconds (60).
 """
 
 from __future__ import annotations
@@ -18,14 +19,13 @@ import sys
 import threading
 import time
 from types import ModuleType, TracebackType
-from typing import Any
 
 from gatekeeper.verdict import Verdict
 
 from gatekeeper_wandb.events import tell, verdict_json
-from gatekeeper_wandb.function_agent import interrupt_thread
 from gatekeeper_wandb.gating import Gating, activate, active, patch
 from gatekeeper_wandb.options import GateOptions
+from gatekeeper_wandb.threads import interrupt
 from gatekeeper_wandb.trials import failure_text
 from gatekeeper_wandb.watch import RunStopped, RunWatch
 
@@ -33,7 +33,7 @@ __all__ = ["install"]
 
 GRACE_S = 60.0
 
-#: A main thread that waits inside a C call takes no exception from another thread; a signal wakes it. Given so long first.
+#: Seconds until a main thread that took no exception from another thread, since it waits in C, gets a signal.
 PATIENCE_S = 2.0
 
 
@@ -89,7 +89,7 @@ class _Process:
         main = threading.main_thread().ident
         if main is not None and thread != main:
             _Delivered.seen = False
-            interrupt_thread(main, _Delivered)
+            interrupt(main, _Delivered)
             time.sleep(min(PATIENCE_S, grace))
             if not _Delivered.seen:
                 signal.pthread_kill(main, signal.SIGINT)

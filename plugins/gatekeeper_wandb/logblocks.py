@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ MAX_RECORD = 64 * 1024 * 1024
 
 _CHUNK = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_KIND_BYTE = re.compile(rb"[\x01-\x04]")
 _SEED = {kind: zlib.crc32(bytes([kind])) for kind in (_FULL, _FIRST, _MIDDLE, _LAST)}
 
 
@@ -176,4 +178,8 @@ def _sound(block: bytes, start: int) -> int:
 
 def _next_sound(block: bytes, start: int) -> int:
     """Return the first place from `start` on where a sound chunk begins, or 0."""
-    return next((at for at in range(start, len(block) - _CHUNK.size + 1) if _sound(block, at)), 0)
+    for match in _KIND_BYTE.finditer(block, start + _CHUNK.size - 1):  # the last byte of a chunk header
+        at = match.start() - _CHUNK.size + 1
+        if _sound(block, at):
+            return at
+    return 0

@@ -42,11 +42,10 @@ class GateOptions:
     """How runs are judged and where notes go.
 
     Attributes:
-        metric: The objective's name; None: inferred, or taken from the sweep.
-        mode: ``min`` or ``max``.
-        roles: Metrics whose role was declared, by role.
-        config: Settings, a mapping of them, a configuration file, or None: the file found from the working directory.
-        notes: The notes' directory, absolute.
+        metric: The objective's name; None: inferred, or taken from the sweep. mode: ``min`` or ``max``.
+        roles: Metrics whose role was declared, by role. config: Settings, a mapping of them, a
+        configuration file, or None: the file found from the working directory. notes: The notes' directory,
+        absolute.
 
     """
 
@@ -61,7 +60,7 @@ class GateOptions:
             raise GatekeeperError(f"mode is {self.mode!r}; use 'min' or 'max'")
 
     def resolved(self) -> GateOptions:
-        """Return the options with the configuration read and the notes' directory absolute: once, before trials.
+        """Return the options with the configuration read and the notes' directory made absolute.
 
         Raises:
             ConfigError: The configuration cannot be used.
@@ -102,7 +101,7 @@ class GateOptions:
         )
 
     def to_environment(self) -> dict[str, str]:
-        """Return the variables that tell these options to another process. A mapping of settings cannot travel."""
+        """Return the variables that tell another process these options; of settings only a file travels."""
         told = {
             METRIC: self.metric,
             MODE: self.mode,

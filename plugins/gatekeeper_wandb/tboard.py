@@ -1,8 +1,8 @@
-"""Rows that reach W&B by TensorBoard sync: the SDK uploads event files by itself, so they never pass ``Run._log``.
+"""Rows that reach W&B by TensorBoard sync: the SDK uploads event files, so they never pass ``Run._log``.
 
-The SDK patches the writers' ``EventFileWriter`` and calls ``Run._tensorboard_callback`` for each new one. From then on
-every event written through Python (PyTorch's SummaryWriter, tensorboardX) is judged here as it is written. TensorFlow 2
-writes in C++: its rows cannot be seen before they are sent.
+The SDK patches the writers' ``EventFileWriter`` and calls ``Run._tensorboard_callback`` for each new one.
+From then on every event written through Python (PyTorch's SummaryWriter, tensorboardX) is judged here as it
+is written. TensorFlow 2 writes in C++: its rows cannot be seen before they are sent.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """One trial's command behind the gate: the element for a sweep's own ``command:`` list.
 
-``gatekeeper-trial`` (or ``python -m gatekeeper_wandb``) goes in front of ``${interpreter}``; every ``${…}`` keeps its
+``gatekeeper-trial`` (or ``python -m gatekeeper_wandb``) goes in front of ``${interpreter}``; every ``${…}``
+keeps its
 meaning, since the agent expands it before this program sees it:
 
     command: ["${env}", "gatekeeper-trial", "${interpreter}", "${program}", "${args}"]
 
 It is ``gatekeeper run -- COMMAND`` without options: those come from the configuration and the environment
-(``GATEKEEPER_METRIC``, ``GATEKEEPER_MODE``, ``GATEKEEPER_ROLES``, ``GATEKEEPER_CONFIG``, ``GATEKEEPER_NOTES``).
+(``GATEKEEPER_METRIC``, ``GATEKEEPER_MODE``, ``GATEKEEPER_ROLES``, ``GATEKEEPER_CONFIG``,
+``GATEKEEPER_NOTES``).
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _told() -> list[str]:
-    """Return the options of ``gatekeeper run`` that the environment tells (the notes' directory it reads itself)."""
+    """Return the options of ``gatekeeper run`` that the environment tells; its notes' directory it reads."""
     from gatekeeper_wandb.options import CONFIG, METRIC, MODE, ROLES
 
     options = []
@@ -61,7 +63,7 @@ def _become(command: list[str]) -> NoReturn:
     from gatekeeper_wandb.environment import prepare
 
     try:
-        os.execvpe(command[0], command, prepare(os.environ))
+        os.execvpe(command[0], command, prepare(os.environ))  # noqa: S606 - the user's own command
     except OSError as fault:
         sys.stderr.write(f"gatekeeper: error: cannot start {command[0]!r}: {fault.strerror}\n")
         sys.exit(126 if isinstance(fault, PermissionError) else 127)

@@ -1,4 +1,4 @@
-"""What became of an agent's trials, and whether they all failed alike: then it is the machine, not the gate."""
+"""What became of an agent's trials; where all failed alike it is the machine, not the gate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?")
 class Trial:
     """One trial: how it ended.
 
-    ``stopped_by`` is the rule that stopped it, ``error`` what it failed with by itself, ``killed`` whether a signal
+    ``stopped_by`` is the rule that stopped it, ``error`` what it failed with by itself, ``killed`` whether
+    a signal
     from outside ended it (a stop from the server, Ctrl-C), ``gated`` whether any row of it was judged.
     """
 
@@ -70,19 +71,21 @@ class Trials:
             return ["no trial ran"]
         rules = Counter(trial.stopped_by for trial in self.stopped)
         by = f" ({', '.join(f'{rule}: {count}' for rule, count in rules.most_common())})" if rules else ""
-        killed = [trial for trial in self.trials if trial.killed and trial.stopped_by is None]
-        rest = len(self.trials) - len(self.stopped) - len(self.failed) - len(killed)
+        total, stopped, failed = len(self.trials), len(self.stopped), len(self.failed)
+        killed = sum(trial.killed and trial.stopped_by is None for trial in self.trials)
         told = [
-            f"{len(self.trials)} trial{'s' * (len(self.trials) != 1)}: {len(self.stopped)} stopped by the gate{by}, "
-            f"{rest} ran to their end, {len(self.failed)} failed by themselves"
-            + (f", {len(killed)} ended from outside" if killed else "")
+            f"{total} trial{'' if total == 1 else 's'}: {stopped} stopped by the gate{by}, "
+            f"{total - stopped - failed - killed} ran to their end, {failed} failed by themselves"
+            + (f", {killed} ended from outside" if killed else "")
         ]
         if self.common_error is not None:
             told.append(
-                f"all {len(self.trials)} trials failed with the same error: {for_terminal(self.common_error)}; not "
-                f"the gate: look at this machine ({socket.gethostname()}), its drivers, data and environment"
+                f"all {total} trials failed with the same error: {for_terminal(self.common_error)}; not the "
+                f"gate: look at this machine ({socket.gethostname()}), its drivers, data and environment"
             )
-        ungated = [trial for trial in self.trials if not trial.gated and trial.error is None and not trial.killed]
+        ungated = [
+            trial for trial in self.trials if not trial.gated and trial.error is None and not trial.killed
+        ]
         if ungated:
             told.append(
                 f"{len(ungated)} of the trials that did not fail logged no metrics that could be judged; "

@@ -20,8 +20,8 @@ logger = logging.getLogger("gatekeeper.wandb")
 class RunStopped(SystemExit):
     """Raised by ``run.log`` when the gate stopped the run; the run is finished by then, its note written.
 
-    A ``SystemExit`` with code 0: code that catches ``Exception`` does not swallow it, an interpreter that nobody
-    caught it in exits 0, and a thread ends without a traceback.
+    A ``SystemExit`` with code 0: code that catches ``Exception`` does not swallow it, an interpreter that
+    nobody caught it in exits 0, and a thread ends without a traceback.
     """
 
     def __init__(self, *args: object) -> None:
@@ -79,9 +79,9 @@ class RunWatch:
     def after_stop(self) -> None:
         """Answer a call on the stopped run: nothing, unless code swallowed the stop and went on training.
 
-        Calls from ``finally`` blocks, context managers and ``except BaseException`` while the stop is on its way out
-        do nothing, and so do other threads' calls. Where no stop is on its way any more in a thread that it was
-        raised in, a bare ``except:`` has swallowed it, and it is raised again.
+        Calls from ``finally`` blocks, context managers and ``except BaseException`` while the stop is on
+        its way out do nothing, and so do other threads' calls. Where no stop is on its way any more in a
+        thread that it was raised in, a bare ``except:`` has swallowed it, and it is raised again.
         """
         if self.stopped is None or threading.get_ident() not in self._threads:
             return

@@ -96,3 +96,20 @@ def offline_run(tmp_path_factory: pytest.TempPathFactory, run_sdk: RunSdk) -> Pa
     run_sdk(code, plain_env(home, WANDB_DIR=str(home)), home)
     (directory,) = (home / "wandb").glob("offline-run-*")
     return directory
+
+
+@pytest.fixture
+def wandb_core() -> Callable[[], list[int]]:
+    """The ids of the SDK's service processes that belong to this process."""
+
+    def find() -> list[int]:
+        done = subprocess.run(
+            ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        lines = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
+        return [int(pid) for pid, args in lines if "wandb-core" in args and "defunct" not in args]
+
+    return find

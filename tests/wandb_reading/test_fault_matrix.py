@@ -10,10 +10,10 @@ import time
 from typing import Any
 
 import pytest
-
 from gatekeeper import Decision, Gate
 from gatekeeper.errors import GatekeeperError, SourceError, Unreachable
 from gatekeeper.sources import SourceOptions
+
 from gatekeeper_wandb.sources import SPEC
 
 DEADLINE_S = 2.0

@@ -1,11 +1,20 @@
 """Run by every Python process that a gated agent or supervisor starts: waits for the W&B SDK to be imported.
 
-It must cost next to nothing, work on any Python 3 and never break a program: no import but the standard library's, no
-exception let out. Whatever ``sitecustomize`` the environment already had runs as if this one were not here.
+It must cost next to nothing, work on any Python 3.8+ and never break a program: no import but the standard
+library's, no exception let out. Whatever ``sitecustomize`` the environment already had runs as if this one were
+not here.
 """
+
+from __future__ import annotations
 
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _TARGET = "wandb.sdk.wandb_run"
@@ -16,23 +25,23 @@ class _Packages:
     """Finds gatekeeper for an interpreter whose own environment does not have it; asked last."""
 
     @staticmethod
-    def find_spec(name, path=None, target=None):
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Answer for gatekeeper's top-level packages alone."""
-        if name in _PACKAGES:
-            from importlib.machinery import PathFinder
+        if name not in _PACKAGES:
+            return None
+        from importlib.machinery import PathFinder
 
-            roots = os.environ.get("GATEKEEPER_PACKAGES", "").split(os.pathsep)
-            return PathFinder.find_spec(name, [root for root in roots if root])
-        return None
+        roots = os.environ.get("GATEKEEPER_PACKAGES", "").split(os.pathsep)
+        return PathFinder.find_spec(name, [root for root in roots if root])
 
 
 class _WaitForSdk:
     """Lets the module be imported as ever, and gates its Run class right after."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._asking = False
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Answer for the one module; the other finders do the work."""
         if name != _TARGET or self._asking:
             return None
@@ -48,35 +57,37 @@ class _WaitForSdk:
         return spec
 
 
-def _run_after(loader):
+def _run_after(loader: Any) -> None:
     execute = loader.exec_module
 
-    def exec_module(module):
+    def exec_module(module: ModuleType) -> None:
         execute(module)
         try:
             from gatekeeper_wandb.hook import install
 
             install(module)
-        except BaseException as fault:  # the program runs on, ungated, and says so
-            reason = "{}: {}".format(type(fault).__name__, fault)
-            sys.stderr.write("gatekeeper: this process is not gated: {}\n".format(reason))
+        except BaseException as fault:  # noqa: BLE001 - the program runs on, ungated, and says so
+            reason = f"{type(fault).__name__}: {fault}"
+            sys.stderr.write(f"gatekeeper: this process is not gated: {reason}\n")
 
     loader.exec_module = exec_module
 
 
-def _chain():
+def _chain() -> None:
     """Import the sitecustomize that would have been found without this directory."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
-    ours = sys.modules.pop("sitecustomize", None)
+    ours = sys.modules.pop(__name__)
     try:
-        import sitecustomize  # noqa: F401
+        __import__(__name__)
     except ModuleNotFoundError as fault:
-        if fault.name != "sitecustomize":
+        if fault.name != __name__:
             raise
     finally:
-        sys.modules.setdefault("sitecustomize", ours)
+        sys.modules.setdefault(__name__, ours)
 
 
-sys.meta_path.insert(0, _WaitForSdk())
-sys.meta_path.append(_Packages())
-_chain()
+if __name__ == "sitecustomize":  # and not a tool that imports every module it finds
+    finders: list[Any] = sys.meta_path
+    finders.insert(0, _WaitForSdk())
+    finders.append(_Packages())
+    _chain()
