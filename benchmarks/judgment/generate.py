@@ -18,25 +18,12 @@ from judgment.outcome import Outcome, judge, yardstick
 from judgment.record import Truth
 from judgment.suite import Spec
 
-COLUMNS = tuple(
-    [
-        "source",
-        "expected",
-        "label",
-        "first_bad_step",
-        "first_bad_row",
-        "metric",
-        "mode",
-        "roles",
-        "group",
-        "budget_steps",
-        "sweep",
-        "rank",
-    ]
-)
-# The first of these that a row has is its step.
-STEP_KEYS = tuple(
-    ["step", "iter", "global_step", "time/total_timesteps", "iteration", "training_iteration", "episode", "epoch"]
+COLUMNS = (
+    "source", "expected", "label", "first_bad_step", "first_bad_row", "metric", "mode", "roles", "group",
+    "budget_steps", "sweep", "rank",
+)  # fmt: skip
+STEP_KEYS = (  # the first that a row has is its step
+    "step", "iter", "global_step", "time/total_timesteps", "iteration", "training_iteration", "episode", "epoch",
 )  # fmt: skip
 
 Made = tuple[Truth, str, str, list[float | None]]

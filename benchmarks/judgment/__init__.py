@@ -1,0 +1,1 @@
+"""Small models trained offline with seeded faults, and a scoreboard of what notices them."""
