@@ -49,9 +49,11 @@ def curve_charts(
 
 
 def _rising(steps: Sequence[float | None]) -> bool:
-    """Whether the steps can be an axis: all there and strictly rising (a restart rewinds them)."""
+    """Whether the steps can be an axis: all there, rising (a restart rewinds them) and well apart."""
     known = [step for step in steps if step is not None and math.isfinite(step)]
-    return len(known) == len(steps) and all(a < b for a, b in pairwise(known))
+    if len(known) < len(steps) or any(a >= b for a, b in pairwise(known)):
+        return False
+    return len(known) < 2 or known[-1] - known[0] > 1e-6 * abs(known[-1])
 
 
 def _finite_stretches(curve: Sequence[CurvePoint], by_step: bool) -> list[list[Point]]:

@@ -42,7 +42,7 @@ def drawn_points(low, high, count):
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     values=st.lists(st.floats() | finite, max_size=300),
     start=st.floats(-1e6, 1e9),
