@@ -23,7 +23,8 @@ COLUMNS = (
     "budget_steps", "sweep", "rank",
 )  # fmt: skip
 STEP_KEYS = (  # the first that a row has is its step
-    "step", "iter", "global_step", "time/total_timesteps", "iteration", "training_iteration", "episode", "epoch",
+    "step", "iter", "global_step", "time/total_timesteps", "iteration", "training_iteration",
+    "episode", "epoch",
 )  # fmt: skip
 
 Made = tuple[Truth, str, str, list[float | None]]
