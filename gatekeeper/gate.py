@@ -222,7 +222,7 @@ class Gate:
                 self._set(Decision.WAIT, None, None, _QUIET, findings, "table", "")
                 return
         opinion, by = self._second_opinion(ReviewRequest(run, tuple(asked)))
-        first = asked[0] if asked else good
+        first = next((finding for finding in asked if finding.rule == opinion.rule), asked[0] if asked else good)
         advice = row_of(first.rule).look_next if first is not None else ""
         reason = opinion.reason if first is None or opinion.reason == first.message else f"{first.message}; {opinion.reason}"
         self._set(opinion.decision, Judgment.UNSURE, first.rule if first is not None else None, reason, findings, by, advice)

@@ -22,10 +22,11 @@ __all__ = ["Opinion", "ReviewRequest", "Reviewer", "Standing", "primary", "self_
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """A reviewer's answer, in one sentence."""
+    """A reviewer's answer, in one sentence; ``rule`` names the finding that it rests on, if it is one of those asked about."""
 
     decision: Decision
     reason: str
+    rule: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,9 @@ def _relapsed(run: RunState, track: Track, trend: Trend) -> bool:
 _OPEN = frozenset({"spike-open", "metric-missing", "nonfinite-score", "smoke-no-decrease", "smoke-above-maximum", "slightly-worse-than-baseline"})
 
 
+_RULES = {Standing.UNLEARNED: "never-learned", Standing.RELAPSED: "relapsed"}
+
+
 def _stalled(run: RunState, track: Track) -> bool:
     """Whether a goal that nobody declared has stopped improving: then a rising held-out loss counts against the run."""
     return track.name != run.objective_name and track.trend is not None and track.trend.best_at < 0.8
@@ -115,8 +119,8 @@ def self_review(request: ReviewRequest) -> Opinion:
         return Opinion(Decision.WAIT, "there is no metric yet to judge the run by")
     where = standing(run, track)
     if where is not Standing.SOUND:
-        return Opinion(Decision.WAIT, f"{track.name}: {where.value}")
+        return Opinion(Decision.WAIT, f"{track.name}: {where.value}", _RULES.get(where))
     for finding in request.findings:
         if finding.rule in _OPEN or (finding.rule == "overfitting" and _stalled(run, track)):
-            return Opinion(Decision.WAIT, finding.message)
+            return Opinion(Decision.WAIT, finding.message, finding.rule)
     return Opinion(Decision.CONTINUE, f"{track.name}: {where.value}")

@@ -7,14 +7,12 @@ import resource
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from gatekeeper import notes
-from gatekeeper.baseline import load_baseline
-from gatekeeper.config import Settings, load_settings
+from gatekeeper.cli.options import objective_options, settings_for
 from gatekeeper.errors import GatekeeperError
 from gatekeeper.gate import Gate
 from gatekeeper.supervise import Outcome, Supervisor, SupervisorOptions, exit_code
@@ -27,18 +25,6 @@ from gatekeeper.verdict import Decision
 __all__ = ["command"]
 
 
-def _parse_roles(
-    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
-) -> dict[str, str]:
-    roles = {}
-    for value in values:
-        role, equals, key = value.partition("=")
-        if not (role and equals and key):
-            raise click.BadParameter(f"{value!r} is not ROLE=KEY, as in loss=train/loss", context, parameter)
-        roles[role] = key
-    return roles
-
-
 @click.command(
     "run",
     short_help="Run a training command under the gate.",
@@ -49,27 +35,7 @@ def _parse_roles(
     metavar="PATH",
     help="Metrics file or directory that the command writes (default: what it prints).",
 )
-@click.option("--metric", metavar="KEY", help="The objective's name in the log.")
-@click.option(
-    "--mode", type=click.Choice(["min", "max"]), help="Whether the objective is to fall or to rise."
-)
-@click.option(
-    "--role",
-    "roles",
-    metavar="ROLE=KEY",
-    multiple=True,
-    callback=_parse_roles,
-    help="Declare what a metric is.",
-)
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Configuration file (default: gatekeeper.toml or pyproject.toml, found upward).",
-)
-@click.option(
-    "--baseline", metavar="NUMBER|FILE", help="What sound runs reach: a number, or a recorded baseline file."
-)
-@click.option("--smoke", is_flag=True, help="Judge as a short run in CI.")
+@objective_options
 @click.option(
     "--notes", "notes_path", type=click.Path(path_type=Path), help="Directory for the notes of stops."
 )
@@ -142,7 +108,7 @@ def command(
         raise GatekeeperError(
             "gatekeeper run needs process groups and signals: use it on Linux, macOS or in WSL"
         )
-    settings = _settings(config, baseline, smoke)
+    settings = settings_for(config, baseline, smoke)
 
     def make_gate() -> Gate:
         return Gate(metric=metric, mode=mode, roles=roles or None, config=settings)
@@ -188,19 +154,6 @@ def command(
         supervisor.messages.say(f"the report could not be written: {type(fault).__name__}: {fault}")
     _end_as_the_child(outcome)
     return code
-
-
-def _settings(config: Path | None, baseline: str | None, smoke: bool) -> Settings:
-    """Return the configuration in force, with what the command line says of baseline and smoke runs."""
-    settings = load_settings(config)
-    if smoke:
-        settings = replace(settings, smoke=True)
-    if baseline is None:
-        return settings
-    try:
-        return replace(settings, baseline=None, baseline_value=float(baseline))
-    except ValueError:
-        return replace(settings, baseline=load_baseline(baseline), baseline_value=None)
 
 
 def _end_as_the_child(outcome: Outcome) -> None:

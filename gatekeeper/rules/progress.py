@@ -15,7 +15,7 @@ __all__: list[str] = []
 
 
 def _levels(track: Track, trend: Trend) -> tuple[str, str, str]:
-    return tuple(number(track.sign * value) for value in (trend.start, trend.best, trend.level))  # type: ignore[return-value]
+    return number(track.head[0]), number(track.sign * trend.best), number(track.sign * trend.level)
 
 
 @rule("improving")
