@@ -185,11 +185,14 @@ def try_until(
 
     started = time.monotonic()
     failures: list[BaseException] = []
+    attempts = 0
 
     def left() -> float:
         return policy.deadline_s - (time.monotonic() - started)
 
     def once() -> T:
+        nonlocal attempts
+        attempts += 1
         try:
             return operation(max(0.1, left()))
         except Exception as error:
@@ -220,7 +223,6 @@ def try_until(
     try:
         return retrying(once)
     except _OutOfTimeError:
-        attempts = retrying.statistics.get("attempt_number", 1)
         raise Unreachable(
             f"{what} did not answer within {policy.deadline_s:g} s ({attempts} "
             f"{'try' if attempts == 1 else 'tries'}; last: {_shown(failures[0])}); "

@@ -42,7 +42,7 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?")
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]+")
 _SPEC = re.compile(
-    r"ssh://(?:(?P<user>[^@/]*)@)?(?P<host>\[[^\]/]*\]|[^:/@\[\]]*)(?::(?P<port>[^/]*))?(?P<path>/.*)",
+    r"(?:(?P<user>[^@/]*)@)?(?P<host>\[[^\]/]*\]|[^:/@\[\]]*)(?::(?P<port>[^/]*))?(?P<path>/.*)",
     re.DOTALL,
 )
 
@@ -93,7 +93,7 @@ def parse_ssh(spec: str) -> Place:
 
     """
     shape = "write ssh://[user@]host[:port]/path"
-    match = _SPEC.fullmatch(spec) if spec[:6].lower() == "ssh://" else None
+    match = _SPEC.fullmatch(spec[6:]) if spec[:6].lower() == "ssh://" else None
     if match is None:
         raise GatekeeperError(f"an ssh:// source needs a host and a path: {shape}")
     user, host, port, path = match.group("user", "host", "port", "path")
