@@ -1,8 +1,8 @@
 """Run by every Python process that a gated agent or supervisor starts: waits for the W&B SDK to be imported.
 
 It must cost next to nothing, work on any Python 3.8+ and never break a program: no import but the standard
-library's, no exception let out. Whatever ``sitecustomize`` the environment already had runs as if this one were
-not here.
+library's, no exception let out. Whatever ``sitecustomize`` the environment already had runs as if this one
+were not here.
 """
 
 from __future__ import annotations
