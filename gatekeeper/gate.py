@@ -224,7 +224,7 @@ class Gate:
         opinion, by = self._second_opinion(ReviewRequest(run, tuple(asked)))
         first = next((finding for finding in asked if finding.rule == opinion.rule), asked[0] if asked else good)
         advice = row_of(first.rule).look_next if first is not None else ""
-        reason = opinion.reason if first is None or opinion.reason == first.message else f"{first.message}; {opinion.reason}"
+        reason = opinion.reason if first is None else first.message if first.rule == opinion.rule else f"{first.message}; {opinion.reason}"
         self._set(opinion.decision, Judgment.UNSURE, first.rule if first is not None else None, reason, findings, by, advice)
 
     def _second_opinion(self, request: ReviewRequest) -> tuple[Opinion, str]:
