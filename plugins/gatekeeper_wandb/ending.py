@@ -125,8 +125,8 @@ def _note(run: Any, watch: RunWatch, verdict: Verdict) -> dict[str, Any]:
     offline = bool(run.offline)
     extra: dict[str, object] = {}
     if offline:
-        # The server's answer to `wandb sync` is what fixes the URL; until then this is all that is known.
-        extra["run_url"] = "offline: known after `wandb sync` of the directory below"
+        # The server that it is synced to fixes the URL; until then the directory is all that is known.
+        extra["offline"] = "the run has a URL after `wandb sync` of its directory"
         extra["offline_directory"] = str(run.settings.sync_dir)
     if watch.faults:
         extra["gate_faults"] = len(watch.faults)

@@ -66,7 +66,7 @@ def test_an_offline_run_has_its_note_at_once_and_its_rows_in_the_file(sweeping: 
     )
     (note,) = sweeping.notes()
     assert note["run_url"] is None
-    assert "wandb sync" in note["extra"]["run_url"]
+    assert "wandb sync" in note["extra"]["offline"]
     directory = note["extra"]["offline_directory"]
     sweeping.backend.clear_faults()
     sweeping.run(sys.executable, "-m", "wandb", "sync", directory)
