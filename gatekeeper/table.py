@@ -47,7 +47,7 @@ TABLE: tuple[Row, ...] = (
     Row("nonfinite-gradient", "gradient norm NaN/Inf, loss finite", UNSURE, REVIEW, "loss scale, mixed precision"),
     Row("exploding-gradient", "gradient norm 1000 times its median", UNSURE, REPORT, "clip the gradient (max_norm=1.0), lower the learning rate"),
     Row("vanishing-gradient", "gradient norm next to 0", UNSURE, REPORT, "initialisation, depth, saturated activations"),
-    Row("zero-gradient", "gradient norm exactly 0", UNSURE, REVIEW, "frozen parameters, detached loss, dead units"),
+    Row("zero-gradient", "gradient norm exactly 0 (smoke run: from the first row on)", f"{UNSURE} / {BAD}", f"{REVIEW} / {STOP}", "frozen parameters, detached loss, dead units"),
     Row("lr-zero", "learning rate constant 0", UNSURE, REPORT, "the scheduler and its total steps"),
     Row("lr-jump", "learning rate jumps", UNSURE, REPORT, "a warm restart or a wrong resume"),
     Row("lr-rising-with-loss", "learning rate and loss rise together", UNSURE, REPORT, "peak learning rate too high, warm-up too short"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gatekeeper.rules.base import number, rule, unsure
+from gatekeeper.rules.base import bad, number, rule, unsure
 from gatekeeper.run_state import RunState
 from gatekeeper.verdict import Finding
 
@@ -65,7 +65,8 @@ def zero_gradient(run: RunState) -> Finding | None:
     """The gradient norm is exactly 0.
 
     Formula: 10 values in a row, and it was not 0 before or the loss stands still. Source: the checklist ("exactly 0"). A norm that is 0 from the
-    first row beside a loss that moves was never computed; nothing is said of it. Wrong for frozen phases.
+    first row beside a loss that moves was never computed; nothing is said of it. In a smoke run one that is 0 from the first row on for 30
+    values, beside a loss that does not fall, is clearly bad: nothing is trained. Wrong for frozen phases.
     """
     limits, loss = run.settings.thresholds, run.loss
     for track in run.all("grad_norm"):
@@ -74,8 +75,15 @@ def zero_gradient(run: RunState) -> Finding | None:
         moved = loss is None or loss.trend is None or loss.trend.worst > loss.trend.best
         if track.zeros >= track.curve.n and moved and not run.settings.smoke:
             continue
-        return unsure("zero-gradient", run, track, 0.0, limits.zero_values, f"{track.name} has been exactly 0 for {track.zeros} values")
+        say = bad if run.settings.smoke and track.zeros >= max(track.curve.n, 3 * limits.zero_values) and _no_decrease(run) else unsure
+        return say("zero-gradient", run, track, 0.0, limits.zero_values, f"{track.name} has been exactly 0 for {track.zeros} values")
     return None
+
+
+def _no_decrease(run: RunState) -> bool:
+    from gatekeeper.rules.progress import smoke_no_decrease
+
+    return smoke_no_decrease(run) is not None
 
 
 @rule("lr-zero")
