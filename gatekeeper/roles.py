@@ -42,7 +42,7 @@ class Guess(NamedTuple):
     kind: str = ""  # "loss", "part" (of a loss), "error", "score", "return", or "accuracy" where 1 (or 100) is the ceiling
 
 
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_WORDS = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|\d+")
 
 _EVAL = {"val", "valid", "validation", "eval", "evaluation", "test", "dev", "heldout", "holdout", "evaluator"}
 _TRAIN = {"train", "training", "rollout", "tr"}
@@ -55,20 +55,24 @@ _NEVER = {
     "weight", "weights", "coef", "coeff", "coefficient", "temperature", "temp", "momentum", "best", "min", "max", "batch", "size", "len",
     "length", "seed", "rank", "pid", "port", "range", "rate", "fraction", "frac", "avgtime", "preemption", "decay",
     "beta", "betas", "gamma", "tau", "eps", "epsilon", "patience", "version", "id", "buffer", "target", "smoothed",
-    "initial", "sec", "hours", "minutes", "worker", "workers", "gpus", "modes", "square",
+    "initial", "hours", "minutes", "worker", "workers", "gpus", "modes", "square", "delta", "chosen", "rejected", "margin", "margins", "logps",
 }  # fmt: skip
 _ACCURACY = {
-    "acc", "accuracy", "top1", "top5", "f1", "fscore", "auc", "auroc", "roc", "map", "ap", "precision", "recall", "iou", "miou",
-    "dice", "mcc", "kappa", "success", "winrate", "em", "hit", "ndcg", "mrr",
+    "acc", "accs", "accuracy", "accuracies", "top", "prec", "hits", "f1", "fscore", "auc", "auroc", "roc", "map", "ap", "precision", "recall", "iou", "miou",
+    "dice", "mcc", "matthews", "kappa", "success", "winrate", "win", "em", "hit", "ndcg", "mrr", "pearson", "pearsonr", "spearman",
+    "spearmanr", "r2",
 }  # fmt: skip
-_SCORE = {"score", "bleu", "rouge", "meteor", "cider", "psnr", "ssim", "r2", "is", "chrf", "sacrebleu", "likelihood", "logprob"}
-_RETURN = {"reward", "rewards", "return", "returns", "rew", "fitness"}
+_SCORE = {"score", "scores", "bleu", "rouge", "meteor", "cider", "psnr", "ssim", "is", "chrf", "sacrebleu", "likelihood", "logprob"}
+_RETURN = {"reward", "rewards", "return", "returns", "rew", "ret", "fitness"}
 _LOWER_SCORE = {
     "wer", "cer", "fid", "kid", "ppl", "perplexity", "err", "error", "mse", "mae", "rmse", "bpb", "bpc", "bpd", "nll", "ter", "mape", "l1",
-    "l2", "brier", "ece", "lpips", "elbo",
+    "l2", "brier", "ece", "lpips", "bits",
 }  # fmt: skip
-_LOSS = {"loss", "losses", "nll", "bce", "crossentropy", "xent", "mse", "objective", "cost"}
-_PARTS = {"box", "cls", "obj", "dfl", "theta", "aux", "reg", "recon", "giou", "mask", "kpt", "rpn", "seg"}
+_LOSS = {"loss", "losses", "nll", "bce", "crossentropy", "xent", "mse", "cost"}
+_PARTS = {
+    "box", "bbox", "cls", "obj", "dfl", "theta", "aux", "reg", "recon", "reconstruction", "giou", "mask", "kpt", "rpn", "seg", "kl",
+    "kld", "pose",
+}
 _GAME = {
     "actor", "critic", "policy", "value", "vf", "pg", "td", "qf", "qf1", "qf2", "alpha", "entropy", "generator",
     "discriminator", "gen", "dis", "disc", "adversarial", "adv", "gan", "cql", "exploration", "exploitation", "surrogate", "ppo",
@@ -84,7 +88,7 @@ def _tokens(name: str) -> list[str]:
 def understand(name: str) -> Guess:
     """Return what a metric of this name is; names that never decide get the role ``"ignored"``."""
     tokens = _tokens(name)
-    words = set(tokens)
+    words = {*tokens, *(token.rstrip("0123456789") for token in tokens)}
     joined = "_".join(tokens)
     ignored = Guess(IGNORED, 0, 0)
     if not tokens:
@@ -103,10 +107,12 @@ def understand(name: str) -> Guess:
         return Guess("explained_variance", HIGHER, 1)
     if "mc" in words and words & _RETURN:
         return Guess("mc_return", 0, 2 - ("std" in words) * 9)
-    if joined.endswith(("q_pred", "q_pred_mean", "q_mean", "mean_q", "q_value", "q_values", "qf1_values", "qf_values")):
+    if re.search(r"(^|_)(q|qf)\d?_?(pred|mean|val|vals|value|values)(_mean)?$|mean_q$", joined):
         return Guess("q_pred", 0, 3 if "pred" in words else 1)
     if words & {"kl"} and "loss" not in words and not words & {"coef", "coeff", "target", "weight", "beta"}:
         return Guess("kl", 0, 2 if "approx" in words else 1)
+    if "cross" in words:
+        words.discard("entropy")
     if "entropy" in words and not words & {"cross", "crossentropy", "coef", "coeff", "target", "alpha"}:
         return Guess("entropy", -1 if "loss" in words else 1, 1)
     if words & {"std", "stddev", "stdev"}:
@@ -115,11 +121,11 @@ def understand(name: str) -> Guess:
         return ignored
 
     kind, direction = "", 0
-    if words & _ACCURACY or re.search(r"(^|_)(h?b*b?m?ap|map)\d*($|_)", joined) or "map" in joined.replace("_", "")[-12:] and "metrics" in words:
+    if words & _ACCURACY or re.search(r"(^|_)(h?b*b?m?ap|map)\d*($|_)", joined) or "iou" in joined.replace("_", "") or ("map" in joined.replace("_", "")[-12:] and "metrics" in words):
         kind, direction = "accuracy", HIGHER
     elif words & _RETURN or joined in {"r", "eval_value"} or name == "Value":
         kind, direction = "return", HIGHER
-    elif words & _LOSS or joined.endswith("loss"):
+    elif words & _LOSS or joined.endswith("loss") or joined.endswith("cross_entropy"):
         kind, direction = "loss", LOWER
     elif words & _LOWER_SCORE:
         kind, direction = "loss" if words & {"nll", "ppl", "perplexity", "bpb", "bpc", "bpd"} else "error", LOWER
@@ -140,8 +146,9 @@ def understand(name: str) -> Guess:
             return Guess("train_metric", direction, 3, kind)
         if kind == "return":
             return Guess("eval", direction, 40 - len(tokens) - 5 * training, kind)
-        rank = 50 - 8 * bool(words & {"precision", "recall"}) if "metrics" in words else 20
-        return Guess("eval" if "metrics" in words or words & {"is", "map"} else "train_metric", direction, rank - len(tokens), kind)
+        measured = bool(words & {"metrics", "coco", "bbox", "segm"})  # detection metrics are held-out by their nature
+        rank = 50 - 8 * bool(words & {"precision", "recall"}) if measured else 20
+        return Guess("eval" if measured or words & {"is", "map"} else "train_metric", direction, rank - len(tokens), kind)
     if held_out and not training:
         rank = {"return": 60, "accuracy": 50, "score": 48, "loss": 40, "error": 45}[kind] - len(tokens)
         rank += 4 * bool(words & {"val", "valid", "validation"}) - 6 * ("test" in words) - 8 * bool(words & {"precision", "recall"})
@@ -151,8 +158,9 @@ def understand(name: str) -> Guess:
     if kind == "error":
         rank = 18 if words & {"fid", "kid"} else 8
         return Guess("eval" if rank == 18 else "train_metric", direction, rank, kind)
-    player = re.search(r"(^|_)([qgd])_loss", joined)  # loss_q0 is a quartile, q_loss a critic
-    if words & {"critic", "value", "vf", "td", "qf"} or (player and player[2] == "q"):
+    # loss_q0 is a quartile's loss, but q_loss and loss_q are a critic's.
+    player = re.search(r"(^|_)(?:([qgdv]|pi)_loss(_|$)|loss_([qgdv]|pi)(_|$))", joined)
+    if words & {"critic", "value", "vf", "td", "qf"} or (player and {player[2], player[4]} & {"q", "v"}):
         return Guess("value_loss", direction, 4 - len(tokens), kind)
     if words & _GAME or player:
         return Guess("aux_loss", direction, 3 - len(tokens), kind)

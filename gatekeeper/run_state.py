@@ -59,12 +59,13 @@ class RunState:
 
     @property
     def objective(self) -> Track | None:
-        """The declared objective, else the best held-out measure."""
+        """The declared objective, else the best held-out measure, else (without any loss) a training score."""
         if self.objective_name is not None:
             declared = self.tracks.get(self.objective_name)
             if declared is not None:
                 return declared
-        return self._best.get("eval")
+        best = self._best.get("eval")
+        return best if best is not None or "loss" in self._best else self._best.get("train_metric")
 
     @property
     def is_game(self) -> bool:
