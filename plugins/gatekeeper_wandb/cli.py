@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from gatekeeper.errors import GatekeeperError
+from gatekeeper.errors import GatekeeperError, Unreachable
+from gatekeeper.text import for_terminal
 
 __all__ = ["agent", "stop"]
 
@@ -65,20 +66,39 @@ def agent(
     from gatekeeper_wandb.agents import agent as run_agent
 
     arguments: dict[str, Any] = {"forward_signals": True} if forward_signals else {}
-    trials = run_agent(
-        sweep,
-        entity=entity,
-        project=project,
-        count=count,
-        metric=metric,
-        mode=mode,
-        roles=roles,
-        notes=notes,
-        config=config,
-        **arguments,
-    )
+    try:
+        trials = run_agent(
+            sweep,
+            entity=entity,
+            project=project,
+            count=count,
+            metric=metric,
+            mode=mode,
+            roles=roles,
+            notes=notes,
+            config=config,
+            **arguments,
+        )
+    except GatekeeperError:
+        raise
+    except Exception as fault:
+        raise _said(sweep, fault) from fault
     if trials.common_error is not None:
         raise SystemExit(FAILED_ALIKE)
+
+
+def _said(sweep: str, fault: Exception) -> Exception:
+    """Return what the SDK could not do, as a sentence; an error that is not the SDK's comes back as it is."""
+    from gatekeeper_wandb.errors import classify
+
+    if not (isinstance(fault, ValueError) or type(fault).__module__.startswith("wandb")):
+        return fault
+    classified = classify(fault)
+    name = for_terminal(sweep)
+    if classified.retryable:
+        return Unreachable(f"the agent of {name} got no answer from the server ({classified.message})")
+    remedy = "check ENTITY/PROJECT/SWEEP, and `wandb login` for the account and the server"
+    return GatekeeperError(f"the agent of {name} could not run: {classified.message}; {remedy}")
 
 
 class _Delivered(click.Command):

@@ -59,8 +59,7 @@ class _Process:
     """How this process ends: 0 once the gate stopped a run in it, else as it would have."""
 
     def __init__(self) -> None:
-        self._stopped = False
-        self._pid = os.getpid()
+        self._stopped_in: int | None = None  # a forked child of a stopped process ends as it would have
         # Registered before anything that the program registers, hence run after all of it.
         atexit.register(self._exit)
 
@@ -73,7 +72,7 @@ class _Process:
             tell("fault", run_id=watch.run_id, error=fault, count=len(watch.faults))
 
     def stopped(self, watch: RunWatch, verdict: Verdict) -> None:
-        self._stopped = True
+        self._stopped_in = os.getpid()
         tell("stop", run_id=watch.run_id, verdict=verdict_json(verdict))
         for fault in watch.faults[:1]:
             tell("fault", run_id=watch.run_id, error=fault, count=len(watch.faults))
@@ -100,7 +99,7 @@ class _Process:
         self._exit()
 
     def _exit(self) -> None:
-        if self._stopped and os.getpid() == self._pid:
+        if self._stopped_in == os.getpid():
             for stream in (sys.stdout, sys.stderr):
                 try:
                     stream.flush()
@@ -115,7 +114,7 @@ class _Process:
         def excepthook(
             kind: type[BaseException], value: BaseException, traceback: TracebackType | None
         ) -> None:
-            if not self._stopped and not isinstance(value, KeyboardInterrupt):
+            if self._stopped_in != os.getpid() and not isinstance(value, KeyboardInterrupt):
                 tell("error", error=failure_text(value))
             # The SDK's handler prints the traceback, and then calls whatever hook it found: once is enough.
             printed = type(getattr(sys.excepthook, "__self__", None)).__name__ == "ExitHooks"

@@ -14,9 +14,13 @@ It is ``gatekeeper run -- COMMAND`` without options: those come from the configu
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NoReturn
 
 __all__ = ["is_launcher", "main"]
@@ -40,9 +44,32 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if importlib.util.find_spec("gatekeeper.cli.run") is not None:
         from gatekeeper.cli import main as cli
 
-        sys.argv = ["gatekeeper", "run", *_told(), "--", *command]
-        cli()
+        with _reported() as options:
+            sys.argv = ["gatekeeper", "run", *_told(), *options, "--", *command]
+            cli()
     _become(command)
+
+
+@contextmanager
+def _reported() -> Iterator[list[str]]:
+    """Tell the agent, if it asked, what the supervisor decided, also of programs that no hook can see."""
+    from gatekeeper_wandb.events import CONTROL, REPORT, tell
+
+    report = os.environ.get(REPORT)
+    if not report:
+        yield []
+        return
+    with tempfile.TemporaryDirectory(prefix="gatekeeper-trial-") as directory:
+        path = Path(directory) / "verdict.json"
+        try:
+            yield ["--format", "json", "--report", str(path)]
+        finally:
+            with suppress(OSError, ValueError):
+                verdict = json.loads(path.read_text(encoding="utf-8"))
+                if verdict.get("rows"):
+                    stopped = verdict.get("decision") == "STOP"
+                    environment = {key: value for key, value in os.environ.items() if key != CONTROL}
+                    tell("stop" if stopped else "verdict", environment, verdict=verdict)
 
 
 def _told() -> list[str]:

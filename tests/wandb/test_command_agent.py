@@ -166,3 +166,28 @@ def test_a_program_that_cannot_be_gated_runs_on_and_says_so(sweeping: Any) -> No
     assert "IMPORTED" in output
     assert "this process is not gated" in output
     assert "metrik" in output
+
+
+def test_a_program_that_is_not_python_is_supervised(sweeping: Any) -> None:
+    (sweeping.directory / "train.sh").write_text(
+        'for step in 1 2 3 4 5 6; do echo "step=$step loss=0.$((9 - step))"; done\n'
+        'echo "step=7 loss=nan"\nsleep 600 & wait\n'
+    )
+    sweep = sweeping.sweep("any", command=["${env}", "bash", "train.sh", "${args}"])
+    output = gatekeeper_agent(sweeping, sweep)
+    assert "1 trial: 1 stopped by the gate (nonfinite-loss: 1)" in output
+    assert "no metrics that could be judged" not in output
+    (note,) = sweeping.notes()
+    assert (note["rule"], note["step"]) == ("nonfinite-loss", 7)
+
+
+def test_a_sweep_that_is_not_there_is_one_sentence(sweeping: Any) -> None:
+    output = sweeping.run(*FAST, "gatekeeper", "agent", "ent/proj/nope", code=2)
+    assert "Traceback" not in output
+    assert output.splitlines()[-1].startswith("gatekeeper: error: the agent of ent/proj/nope could not run")
+
+
+@pytest.mark.parametrize("option", [("--role", "loss"), ("--config", "missing.toml"), ("--mode", "up")])
+def test_wrong_usage_exits_2(sweeping: Any, option: tuple[str, str]) -> None:
+    output = sweeping.run(*FAST, "gatekeeper", "agent", "ent/proj/x", *option, code=2)
+    assert "Traceback" not in output

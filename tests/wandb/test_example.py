@@ -28,7 +28,7 @@ def test_the_sweep_configuration_runs_behind_the_agent(sweeping: Any) -> None:
     fast = str(Path(__file__).parent / "programs" / "fast_agent.py")
     sweeping.run(sys.executable, fast, "gatekeeper", "agent", sweep.path, "--count", "4")
     runs = dict(zip([0.01, 3.0, 0.1, 10.0], sweeping.backend.state.sweep_runs(sweep), strict=True))
-    assert {rate: run.exit_codes for rate, run in runs.items()} == dict.fromkeys(runs, [0])
+    assert {rate: run.exit_codes for rate, run in runs.items()} == {rate: [0] for rate in runs}
     assert [rate for rate, run in runs.items() if run.tags] == [3.0, 10.0]
     assert len(runs[0.01].rows) == len(runs[0.1].rows) == 300
     assert len(sweeping.notes()) == 2
