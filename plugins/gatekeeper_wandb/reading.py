@@ -161,7 +161,8 @@ class WandbRunSource:
             # Taken out for the attempt: one that failed may have lost rows, so the next one scans afresh.
             scan = current.pop() if current else None
             if scan is None:
-                scan = iter(api.run(self.spec.path).scan_history(page_size=size, min_step=self._next))
+                history = api.run(self.spec.path).scan_history(page_size=size, min_step=self._next)
+                scan = (raw for raw in history)  # iter() on the SDK's own begins again each time
             return scan, *_take(scan)
 
         ended = False

@@ -26,12 +26,12 @@ def history_row(
     metrics: dict[str, object] = {}
     media: set[str] = set()
     for key, value in logged.items():
+        if key in _OWN_KEYS or key.startswith("_wandb"):
+            continue
         if isinstance(value, Mapping):
             for inner, item in flatten({key: _without_media(value)}).items():
                 if is_metric_value(item):
                     metrics.setdefault(inner, item)
-        elif key in _OWN_KEYS or key.startswith("_wandb"):
-            continue
         elif key.endswith("/_type"):  # a medium whose fields were logged as separate keys
             media.add(key[: -len("_type")])
         elif is_metric_value(value):

@@ -1,4 +1,4 @@
-"""Fixtures for reading W&B runs: the loopback backend, the SDK in this process, and files made by the real SDK."""
+"""Fixtures for reading W&B runs: the loopback backend, the SDK in this process, files of the real SDK."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def offline_env() -> Callable[..., dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def offline_run(tmp_path_factory: pytest.TempPathFactory, run_sdk: RunSdk) -> Path:
-    """The directory of an offline run of 400 rows made by the real SDK: NaN at 300, media, nested keys, nulls."""
+    """An offline run of 400 rows made by the real SDK: NaN at 300, media, nested keys, nulls."""
     home = tmp_path_factory.mktemp("offline")
     code = """
         import wandb

@@ -1,7 +1,7 @@
 """Every fault of the server, read once and read again at intervals.
 
-No fault becomes a STOP, an unexpected exception or a hang, and the next look after it reads the run as if nothing had
-been. The deadline is 2 s here (the faults last an hour); the slack is for a busy machine.
+No fault becomes a STOP, an unexpected exception or a hang, and the next look after it reads the run as if
+nothing had been. The deadline is 2 s here (the faults last an hour); the slack is for a busy machine.
 """
 
 from __future__ import annotations
