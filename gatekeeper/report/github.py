@@ -145,7 +145,9 @@ def write_github(
         path = Path(report_path) if report_path is not None else _new_report(env.get("RUNNER_TEMP"))
         if path is not None:
             lines = "".join(dumps(report.record) + "\n" for report in reports)
-            path.write_text(lines, encoding="utf-8")
+            path.write_text(
+                lines, encoding="utf-8", errors="backslashreplace"
+            )  # a lone surrogate, as in JSON
     except OSError as fault:
         faults.append(f"cannot write the report {path}: {fault.strerror}")
         path = None

@@ -222,7 +222,8 @@ class ActionRunner:
                     **{key: self._fill(value, given, state) for key, value in step.get("env", {}).items()},
                 },
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
+                errors="replace",
                 timeout=300,
                 check=False,
             )
