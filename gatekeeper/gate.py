@@ -9,11 +9,11 @@ from typing import Any
 
 from gatekeeper.config import Settings, settings_from
 from gatekeeper.metrics import to_float
-from gatekeeper.review import Opinion, Reviewer, ReviewRequest, self_review
+from gatekeeper.review import Opinion, Reviewer, ReviewRequest, primary, self_review
 from gatekeeper.roles import IGNORED, ROLES, Guess, understand
 from gatekeeper.run_state import RunState
 from gatekeeper.signals.track import Track
-from gatekeeper.signals.trend import Trend
+from gatekeeper.signals.trend import Trend, value_deviation
 from gatekeeper.table import CHECKS, REPORT, REVIEW, row_of
 from gatekeeper.verdict import CurvePoint, Decision, Finding, Judgment, Verdict
 
@@ -40,16 +40,16 @@ class Gate:
         reviewer: Reviewer | None = None,
     ) -> None:
         settings = config if isinstance(config, Settings) else settings_from(config or {})
-        if mode not in (None, "min", "max"):
-            raise ValueError(f"mode = {mode!r} must be 'min' or 'max'")
+        told = settings_from({"metric": metric or None, "mode": mode, "roles": roles or {}}, "Gate")
         self.settings = replace(
             settings,
-            metric=metric or settings.metric,
-            mode=mode or settings.mode,
-            roles={**settings.roles, **(roles or {})},
+            metric=told.metric or settings.metric,
+            mode=told.mode or settings.mode,
+            roles={**settings.roles, **told.roles},
         )
         self._reviewer = reviewer
-        self._declared = _declared(self.settings.roles)
+        self._declared = _declared(self.settings)
+        self._roles_off = frozenset(role for role, name in self.settings.roles.items() if role in ROLES and name == "off")
         self._checks = tuple((name, check) for name, check in CHECKS if self.settings.rules.get(name) != "off")
         self.rows = 0
         self._waits = 0
@@ -79,11 +79,18 @@ class Gate:
         if self.verdict.stopped:
             return self.verdict
         run, tracks = self._run, self._tracks
-        place = float(row) if step is None else float(step)
+        place = float(row)
         if step is not None:
-            self._follow(place)
-            run = self._run
-            tracks = self._tracks
+            counted = float(step) if type(step) is int and -_EXACT < step < _EXACT else to_float(step)
+            if counted is None or counted - counted != 0.0:
+                step = None  # no place to speak of: the row's number stands in
+            else:
+                place = counted
+                if type(step) is not int:
+                    step = counted
+                self._follow(counted, metrics)
+                run = self._run
+                tracks = self._tracks
         run.row = row
         run.step = step
         due = False
@@ -143,31 +150,49 @@ class Gate:
             verdict.roles = run.roles
         return verdict
 
-    def _follow(self, step: float) -> None:
-        """Notice a second run in the same file: the step falls back to where the first began."""
+    def _follow(self, step: float, metrics: Mapping[str, object]) -> None:
+        """Notice a second run in the same file: the step falls back to where the first began, and what was won is gone."""
         if self._first_step is None:
             self._first_step = step
         elif step <= self._first_step < self._top_step and self._top_step - self._first_step > 10 and self.rows - self._segment_row > 10:
-            self.reset("the step fell back to where the run began")
-            self._first_step = step
+            if not self._goes_on(metrics):
+                self.reset("the step fell back to where the run began")
+                self._first_step = step
         if step > self._top_step:
             self._top_step = step
 
+    def _goes_on(self, metrics: Mapping[str, object]) -> bool:
+        """Whether a step that fell back is that of an epoch (batches count from 0 again): the level is kept."""
+        track = primary(self._run)
+        if track is None or track.trend is None or (value := to_float(metrics.get(track.name))) is None:
+            return False
+        trend = track.trend
+        slack = max(0.3 * abs(trend.start - trend.level), 3.0 * value_deviation(track.curve, trend.noise))
+        return abs(track.sign * value - trend.level) <= slack
+
     def _admit(self, name: str, raw: object) -> Track | None:
+        if not isinstance(name, str):
+            return None
         guess = self._declared.get(name)
         if guess is None:
             guess = understand(name)
+            if guess.role in self._roles_off:
+                guess = Guess(IGNORED, 0, 0)
         if name == self.settings.metric:
             direction = guess.direction or 1
             if self.settings.mode is not None:
                 direction = 1 if self.settings.mode == "min" else -1
             role = guess.role if guess.role not in (IGNORED, "train_metric") else "eval"
-            guess = Guess(role, direction, 1000 if role == "eval" else guess.rank, guess.kind)
+            guess = Guess(role, direction, _DECLARED if role == "eval" else guess.rank, guess.kind)
         if guess.role == IGNORED:
-            self._tracks[name] = None
+            if len(self._tracks) < _MOST_NAMES:
+                self._tracks[name] = None
             return None
-        if to_float(raw) is None and raw is not None and not isinstance(raw, str):
-            return None  # an image, a table: another row may log a number under this name
+        if to_float(raw) is None:
+            return None  # a text, an image, nothing yet: another row may log a number under this name
+        best = self._run.role(guess.role)
+        if best is not None and guess.rank <= best.guess.rank and len(self._run.all(guess.role)) >= _MOST_PER_ROLE and guess.rank < _DECLARED:
+            return None
         track = Track(name, guess)
         self._tracks[name] = track
         self._run.admit(track)
@@ -211,7 +236,7 @@ class Gate:
                 return
             if finding.judgment is Judgment.CLEARLY_FINE:
                 good = finding
-            elif row_of(name).decision.startswith(REVIEW):
+            elif REVIEW in row_of(name).decision:
                 asked.append(finding)
         if good is not None and not asked:
             self._set(Decision.CONTINUE, Judgment.CLEARLY_FINE, good.rule, good.message, findings, "table", "")
@@ -228,12 +253,16 @@ class Gate:
         self._set(opinion.decision, Judgment.UNSURE, first.rule if first is not None else None, reason, findings, by, advice)
 
     def _second_opinion(self, request: ReviewRequest) -> tuple[Opinion, str]:
-        if self._reviewer is not None:
-            try:
-                return self._reviewer(request), getattr(self._reviewer, "__name__", type(self._reviewer).__name__)
-            except Exception as fault:  # noqa: BLE001 - a reviewer's fault must not end the run it judges
-                return Opinion(Decision.WAIT, f"the reviewer failed: {type(fault).__name__}"), "self-review"
-        return self_review(request), "self-review"
+        reviewer = self._reviewer
+        if reviewer is None:
+            return self_review(request), "self-review"
+        name = getattr(reviewer, "__name__", type(reviewer).__name__)
+        try:
+            answer = reviewer(request)
+            return Opinion(Decision(answer.decision), str(answer.reason)), name
+        except Exception as fault:  # noqa: BLE001 - a reviewer's fault must not end the run it judges
+            own = self_review(request)
+            return Opinion(own.decision, f"{own.reason} (the reviewer {name} failed: {type(fault).__name__})"), "self-review"
 
     def reset(self, reason: str) -> None:
         """Forget the baselines and any latched STOP (a restore, an exploit, another configuration); counts stay."""
@@ -310,16 +339,21 @@ class Gate:
 
 
 _NEW: Any = object()
+_EXACT = 1 << 53  # whole numbers that a float holds exactly
+_DECLARED = 1000  # rank of what the user declared: before any guess
+# Names may be without end (a loss per sample, a key per step): what is kept of them is not.
+_MOST_NAMES = 4096
+_MOST_PER_ROLE = 128
 
 
 def _sentence(finding: Finding) -> str:
     return finding.message
 
 
-def _declared(roles: Mapping[str, str]) -> dict[str, Guess]:
+def _declared(settings: Settings) -> dict[str, Guess]:
     """Read declarations written either way: role → metric, or metric → role or "off"."""
     declared: dict[str, Guess] = {}
-    for key, target in roles.items():
+    for key, target in settings.roles.items():
         role, name = (key, target) if key in ROLES else (target, key)
         if role == "off" or name == "off":
             if role in ROLES and name == "off":
@@ -328,8 +362,10 @@ def _declared(roles: Mapping[str, str]) -> dict[str, Guess]:
             continue
         guess = understand(name)
         direction = guess.direction or (1 if role in ("loss", "value_loss", "aux_loss", "eval") else 0)
+        if role == "eval" and settings.metric is None and settings.mode is not None:
+            direction = 1 if settings.mode == "min" else -1
         kind = guess.kind or ("loss" if "loss" in role else "")
-        declared[name] = Guess(role, direction, 1000, kind)
+        declared[name] = Guess(role, direction, _DECLARED, kind)
     return declared
 
 
@@ -380,7 +416,7 @@ def _verdict_state(verdict: Verdict) -> dict[str, Any]:
         ),
         "step": verdict.step,
         "row": verdict.row,
-        "metrics": dict(verdict.metrics),
+        "metrics": list(verdict.metrics.items()),
         "roles": dict(verdict.roles),
     }
 
@@ -388,5 +424,5 @@ def _verdict_state(verdict: Verdict) -> dict[str, Any]:
 def _verdict_from(state: dict[str, Any]) -> Verdict:
     decision, judgment, rule, reason, findings, by, advice = _unpack_answer(state["answer"])
     return Verdict(
-        decision, judgment, rule, reason, state["step"], state["row"], state["metrics"], state["roles"], findings, by, advice
+        decision, judgment, rule, reason, state["step"], state["row"], dict(state["metrics"]), state["roles"], findings, by, advice
     )

@@ -37,5 +37,7 @@ def to_float(value: object) -> float | None:
             return None
     try:
         return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError, RuntimeError):
+    except OverflowError:  # an integer that no float holds
+        return float("inf") if value > 0 else float("-inf")  # type: ignore[operator]
+    except Exception:  # noqa: BLE001 - a logged object's own __float__ may raise anything
         return None

@@ -177,4 +177,4 @@ def smoke_above_maximum(run: RunState) -> Finding | None:
 
 def _variance(values: list[float]) -> float:
     mean = sum(values) / len(values)
-    return sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
+    return sum((value - mean) * (value - mean) for value in values) / max(1, len(values) - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import hypot
 
 from gatekeeper.signals.curve import Curve
 
@@ -48,7 +49,7 @@ class Trend:
     @property
     def gain_z(self) -> float:
         """The gain in its own standard errors: how sure it is that anything was won."""
-        return _ratio(self.gain, (self.start_error**2 + self.noise**2 / self.window) ** 0.5)
+        return _ratio(self.gain, hypot(self.start_error, self.noise / self.window**0.5))
 
     @property
     def relapse(self) -> float:
