@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from gatekeeper.verdict import json_number
 
 __all__ = ["dumps", "finite"]
+
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, as a log may hold: JSON can escape it, UTF-8 cannot
 
 
 def finite(value: Any) -> Any:
@@ -27,4 +30,5 @@ def finite(value: Any) -> Any:
 
 def dumps(value: Any) -> str:
     """Return ``value`` as one line of strict JSON; what JSON cannot hold is written as its ``str``."""
-    return json.dumps(finite(value), ensure_ascii=False, allow_nan=False, default=str)
+    text = json.dumps(finite(value), ensure_ascii=False, allow_nan=False, default=str)
+    return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
