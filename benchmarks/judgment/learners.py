@@ -102,16 +102,8 @@ def learn_grid(config: RlConfig, seed: int) -> tuple[Recorder, str, str]:
             out.check(loss, value)
             mean = sum(returns[-10:]) / 10
             out.truth.objective.append((out.row, mean))
-            out.log(
-                **{
-                    "episode": episode + 1,
-                    "episode_return": mean,
-                    "epsilon": epsilon,
-                    "td_error": loss,
-                    "q_mean": value,
-                    "mc_return": mean,
-                }
-            )
+            values = {"td_loss": loss, "q_mean": value, "mc_return": mean}
+            out.log(episode=episode + 1, episode_return=mean, epsilon=epsilon, **values)
             errors, starts = [], []
     out.truth.q_ratio = ratio(max(q[0]), float(np.mean(returns[-200:])))
     out.truth.broken_at_end = not all(math.isfinite(v) for row in q for v in row)

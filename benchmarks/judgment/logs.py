@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 LOSS_KEYS = ("train/loss", "train_loss_step", "train_loss", "loss", "losses/value_loss", "train/value_loss",
-             "policy_loss", "td_error", "loss_dis")  # fmt: skip
+             "policy_loss", "td_loss", "loss_dis")  # fmt: skip
 Series = list[tuple[int, float]]  # (row, value); rows count from 1
 
 

@@ -9,16 +9,17 @@ In this order:
 
 1.  The weights, or what the model computes in the last tenth, are NaN or infinite: ``stop``, nan.
     Non-finite for a while and finite again at the end: not scored.
-2.  The training loss ends above a guess's by more than 3 U and above its own best by U, and the objective is
-    no better than a guess: ``stop``, diverged. By more than U: ``flag``, diverged. With an objective that is
-    better than a guess: not scored (the two disagree).
+2.  The training loss ends more than 3 U above a guess's and above where it began, is not falling, and
+    the objective is no better than a guess: ``stop``, diverged. By more than U, or falling: ``flag``,
+    diverged. With an objective that is better than a guess: not scored (the two disagree).
 3.  The value foretold at the end is over three times the return got, and progress is under 0.5: ``flag``,
     q_overestimation.
-4.  Best progress under 0.1: ``flag``, never_learned. Under 0.2: not scored.
+4.  Best progress under 0.1 and no more gain since the middle of the run: ``flag``, never_learned. Under 0.2:
+    not scored.
 5.  Held-out loss ends above its own best by 0.3 of what there was to gain while the training loss went down:
     ``flag``, overfit; not scored where the objective is an accuracy that lost nothing.
 6.  Best progress of 0.5 or more and 0.35 of it lost at the end: ``flag``, lost. 0.1 to 0.35 lost: not scored
-    (damaged).
+    (damaged). Lost over the last quarter of the run, but not at its end: not scored (restless).
 7.  The weights stood still for the last tenth of the budget: not scored (idle: a waste, whatever the level).
 8.  Progress of 0.75 or more at the end: ``continue``, healthy.
 9.  The rest: not scored (slow).
@@ -101,8 +102,8 @@ def yardstick(runs: Iterable[Truth]) -> Yardstick:
     )
 
 
-def first_row_above(series: Series, level: float) -> int | None:
-    """Return the first row from which the running median stays above a level to the end."""
+def first_row_above(series: Series, level: float) -> int:
+    """Return the first row from which the running median stays above a level to the end; NaN is above."""
     data = values(series)
     width = min(5, len(data))
     levels = np.median(np.lib.stride_tricks.sliding_window_view(data, width), axis=1)
@@ -115,7 +116,7 @@ def judge(truth: Truth, yard: Yardstick, rows: int) -> Outcome:
     """Label one run by the rules of this module."""
     end = end_level(truth.objective)
     if truth.broken_at_end or (truth.last_broken is not None and truth.last_broken > 0.9 * rows):
-        return Outcome("stop", "nan", truth.broke_at, math.nan)
+        return Outcome("stop", "nan", blow_up(truth, yard), math.nan)
     if truth.broke_at is not None:
         return Outcome("", "nan_survived", truth.broke_at, end)
 
@@ -123,30 +124,56 @@ def judge(truth: Truth, yard: Yardstick, rows: int) -> Outcome:
         return (level - truth.chance) / (yard.best_end - truth.chance)
 
     reached, kept = progress(best_level(truth.objective, truth.mode)), progress(end)
-    if math.isfinite(truth.chance_loss):
-        unit = truth.chance_loss - yard.best_loss_end
-        loss_end = end_level(truth.loss)
-        own_best = min(best_level(truth.loss, "min"), truth.loss[0][1])
-        if loss_end > truth.chance_loss + unit and loss_end > own_best + unit:
-            if kept > 0:
-                return Outcome("", "train_and_eval_disagree", None, end)
-            first = first_row_above(truth.loss, truth.chance_loss + 0.25 * unit)
-            return Outcome(
-                "stop" if loss_end > truth.chance_loss + 3 * unit else "flag", "diverged", first, end
-            )
+    if math.isfinite(truth.chance_loss) and (above := excess(truth, yard)) > 1:
+        if kept > 0:
+            return Outcome("", "train_and_eval_disagree", None, end)
+        first = blow_up(truth, yard)
+        expected = "stop" if above > 3 and not falling(truth.loss, first) else "flag"
+        return Outcome(expected, "diverged", first, end)
     if truth.q_ratio is not None and truth.q_ratio > 3 and kept < 0.5:
         return Outcome("flag", "q_overestimation", truth.fault_row, end)
     if reached < 0.2:
-        return Outcome("flag" if reached < 0.1 else "", "never_learned", None, end)
+        gaining = kept - progress(median_between(truth.objective, 0.4, 0.6)) > 0.05
+        return Outcome("flag" if reached < 0.1 and not gaining else "", "never_learned", None, end)
     if overfitted(truth, yard):
         lost_nothing = truth.mode == "max" and reached - kept < 0.05
         return Outcome("" if lost_nothing else "flag", "overfit", None, end)
     if reached - kept >= 0.1:
         lost = reached >= 0.5 and reached - kept >= 0.35
         return Outcome("flag" if lost else "", "lost" if lost else "damaged", truth.fault_row, end)
+    if reached - progress(median_between(truth.objective, 0.75, 1.0)) >= 0.35:
+        return Outcome("", "restless", None, end)
     if truth.idle_at_end:
         return Outcome("", "idle", None, end)
     return Outcome("continue", "healthy", None, end) if kept >= 0.75 else Outcome("", "slow", None, end)
+
+
+def median_between(series: Series, start: float, stop: float) -> float:
+    """Return the median over a stretch of a series, given as shares of its length."""
+    data = values(series)
+    return float(np.median(data[int(start * len(data)) : max(1, math.ceil(stop * len(data)))]))
+
+
+def excess(truth: Truth, yard: Yardstick) -> float:
+    """Return by how many U the training loss ends above a guess's and above where it began."""
+    began = float(np.median(values(truth.loss[:3])))
+    return (end_level(truth.loss) - max(truth.chance_loss, began)) / (truth.chance_loss - yard.best_loss_end)
+
+
+def blow_up(truth: Truth, yard: Yardstick) -> int | None:
+    """Return the row from which the run was lost: non-finite, or worse than a guess and never back."""
+    if not truth.loss or not math.isfinite(truth.chance_loss):
+        return truth.broke_at
+    level = truth.chance_loss + 0.25 * (truth.chance_loss - yard.best_loss_end)
+    above = first_row_above(truth.loss, level)
+    return above if truth.broke_at is None else min(above, truth.broke_at)
+
+
+def falling(series: Series, first: int | None) -> bool:
+    """Whether a series lost a fifth of its height over the second half of what came after a row."""
+    after = values([(row, value) for row, value in series if first is None or row >= first])
+    tenth = max(3, len(after) // 10)
+    return bool(np.median(after[-tenth:]) < 0.8 * np.median(after[len(after) // 2 :][:tenth]))
 
 
 def overfitted(truth: Truth, yard: Yardstick) -> bool:

@@ -136,8 +136,10 @@ def supervised() -> list[Spec]:
     for seed in range(3):
         long = replace(GOOD["small"], weight_decay=0.0, lr=3e-3, steps=1500, eval_every=15)
         specs.append(Spec(f"small_overfit_{seed}", "small", "overfit", long, 2000 + seed))
-        long = replace(GOOD["smallreg"], weight_decay=0.0, lr=3e-3, steps=1500, eval_every=15)
-        specs.append(Spec(f"smallreg_overfit_{seed}", "smallreg", "overfit", long, 2010 + seed))
+        plain = replace(GOOD["smallreg"], task="noisyreg", steps=1500, eval_every=15)
+        long, short = replace(plain, weight_decay=0.0, lr=3e-3), replace(plain, weight_decay=0.3)
+        specs.append(Spec(f"noisyreg_overfit_{seed}", "noisyreg", "overfit", long, 2010 + seed))
+        specs.append(Spec(f"noisyreg_good_{seed}", "noisyreg", "good", short, 2015 + seed))
         harder = replace(GOOD["mlp"], curriculum="noisier", objective="loss")
         specs.append(Spec(f"mlp_noisier_{seed}", "mlp_loss", "curriculum", harder, 2020 + seed))
         easy = replace(GOOD["dropout"], curriculum="easy_first", layout="plain")
