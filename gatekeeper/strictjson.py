@@ -12,7 +12,7 @@ from gatekeeper.verdict import json_number
 
 __all__ = ["dumps", "finite"]
 
-_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, as a log may hold: JSON can escape it, UTF-8 cannot
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can escape it, UTF-8 cannot
 
 
 def finite(value: Any) -> Any:
