@@ -72,7 +72,7 @@ def open_path(path: Path, options: SourceOptions | None = None, *, name: str | N
     """
     options = options or SourceOptions()
     name = name if name is not None else str(path)
-    if not is_log_name(path.name) and path.suffix not in _OWN_SUFFIXES:
+    if not is_log_name(path.name) and Path(path.name.removesuffix(".gz")).suffix not in _OWN_SUFFIXES:
         for plugin, suffixes in _suffixes():
             if path.name.endswith(suffixes):
                 return plugin.open_path(path, options)  # type: ignore[no-any-return]
@@ -118,7 +118,8 @@ def _open_existing(path: Path, spec: str, options: SourceOptions) -> list[Source
     for name, plugin in _plugins([]):
         try:
             if plugin.matches_dir(path):
-                return [plugin.open_path(path, options)]
+                several = getattr(plugin, "open_dir", None)  # for a directory that may hold many runs
+                return list(several(path, options)) if several else [plugin.open_path(path, options)]
         except GatekeeperError:
             raise
         except Exception as error:  # noqa: BLE001 - third-party code

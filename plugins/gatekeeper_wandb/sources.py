@@ -14,7 +14,7 @@ __all__ = ["SPEC", "WandbSources"]
 class WandbSources:
     """Opens runs on a server, whole projects, `.wandb` files and the SDK's run directories."""
 
-    file_suffixes: tuple[str, ...] = (".wandb",)
+    file_suffixes: tuple[str, ...] = (".wandb", ".wandb.gz")
 
     def matches(self, spec: str) -> bool:
         """Say whether ``spec`` names a run or project on a W&B server (an existing path was tried before)."""

@@ -132,12 +132,8 @@ def test_a_wandb_folder_is_its_runs(offline_run: Path, tmp_path: Path) -> None:
         (folder / "files" / "output.log").write_text("loss: 1.0\n")
         log_file(folder / f"run-r{day}.wandb", numbered(3))
     (tmp_path / "wandb" / "latest-run").symlink_to("run-20260103_000000-r3")
-    from gatekeeper_wandb.sources import SPEC
-
-    assert SPEC.matches_dir(tmp_path / "wandb")
-    found = SPEC.open_dir(tmp_path / "wandb")
+    found = open_source(str(tmp_path / "wandb"))
     assert [Path(source.name).name for source in found] == ["run-r1.wandb", "run-r2.wandb", "run-r3.wandb"]
-    assert not SPEC.matches_dir(tmp_path)
 
 
 def test_the_url_of_a_run_that_was_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
