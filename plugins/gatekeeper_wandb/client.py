@@ -93,10 +93,24 @@ class Client:
             MissingExtra: wandb is not installed.
 
         """
+        earlier: Exception | None = None
+
+        def attempt(seconds: float) -> T:
+            nonlocal earlier
+            try:
+                return self._attempt(call, seconds)
+            except TimeoutError:  # of the last attempt's short rest: what went wrong before says more
+                if earlier is not None:
+                    raise earlier from None
+                raise
+            except Exception as error:
+                earlier = error
+                raise
+
         policy = Policy(deadline_s=self.deadline_s if deadline_s is None else deadline_s)
         try:
             return try_until(
-                lambda seconds: self._attempt(call, seconds),
+                attempt,
                 what=f"{self.spec.path} on {self.server}",
                 classify=transient,
                 policy=policy,
