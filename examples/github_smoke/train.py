@@ -1,13 +1,14 @@
-"""A training short enough for every pull request: a small classifier on generated data, 100 steps, about a second.
+"""A training short enough for every pull request: a small classifier, 100 steps, about a second.
 
-It writes one JSON line a step to --log: step, train/loss, grad_norm, and each 10 steps eval/loss and eval/accuracy.
---fault breaks it the way trainings break, to see the gate answer.
+It writes one JSON line a step to --log: step, train/loss, grad_norm, and each 10 steps eval/loss and
+eval/accuracy. --fault breaks it the way trainings break, to see the gate answer.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -71,12 +72,12 @@ def train(log: Path, *, seed: int = 0, steps: int = 100, lr: float = 0.03, fault
             batch = order[start : start + BATCH]
             loss, _, gradient = model.loss(x[batch], y[batch])
             if fault == "frozen":
-                gradient = [np.zeros_like(part) for part in gradient]  # as after detach() or requires_grad=False
+                gradient = [
+                    np.zeros_like(part) for part in gradient
+                ]  # as after detach() or requires_grad=False
             norm = float(np.sqrt(sum(float((part**2).sum()) for part in gradient)))
-            for weight, speed, part in zip(model.weights, velocity, gradient, strict=True):
-                speed *= 0.9
-                speed -= lr * part
-                weight += speed
+            velocity = [0.9 * speed - lr * part for speed, part in zip(velocity, gradient, strict=True)]
+            model.weights = [weight + speed for weight, speed in zip(model.weights, velocity, strict=True)]
             row = {"step": step, "train/loss": loss, "grad_norm": norm}
             if step % 10 == 9:
                 row["eval/loss"], row["eval/accuracy"], _ = model.loss(eval_x, eval_y)
@@ -93,7 +94,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--fault", choices=FAULTS, default="none")
     options = parser.parse_args()
-    train(options.log, seed=options.seed, steps=options.steps, fault=options.fault)
+    try:
+        train(options.log, seed=options.seed, steps=options.steps, fault=options.fault)
+    except KeyboardInterrupt:  # how the gate stops a training; its rows are written already
+        sys.exit(130)
 
 
 if __name__ == "__main__":
