@@ -1,15 +1,16 @@
-"""Feed a source to a gate: the one loop behind check, backtest, CI and the watcher."""
+"""Feed a source to a gate: the one loop behind check, backtest and CI."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gatekeeper.errors import GatekeeperError, Unreachable
 from gatekeeper.gate import Gate
+from gatekeeper.roles import ROLES
 from gatekeeper.sources.base import Source
 
-__all__ = ["Judged", "judge_source", "judge_sources"]
+__all__ = ["Judged", "judge_source"]
 
 
 @dataclass
@@ -26,9 +27,27 @@ class Judged:
     skipped: int = 0
     skipped_examples: tuple[str, ...] = ()
 
+    def missing(self) -> list[str]:
+        """Return the metrics that were declared and never logged (a STOP leaves that open)."""
+        settings, seen = self.gate.settings, self.gate.values()
+        names = [settings.metric, *_declared(settings.roles)] if not self.gate.verdict.stopped else []
+        return [name for name in dict.fromkeys(names) if name and name not in seen]
+
+    def charted(self) -> str | None:
+        """Return the metric whose curve to show: the one that decided a STOP, else the loss."""
+        gate = self.gate
+        verdict, roles = gate.verdict, gate.roles
+        if verdict.stopped:
+            for finding in verdict.findings:
+                if finding.rule == verdict.rule and finding.metric and len(gate.curve(finding.metric)) > 1:
+                    return finding.metric
+        return (
+            roles.get("loss") or roles.get("eval") or gate.settings.metric or next(iter(roles.values()), None)
+        )
+
 
 def judge_source(source: Source, gate: Gate) -> Judged:
-    """Judge every row of a source from its first, as if live; an unreadable or unreachable source is said in the result."""
+    """Judge a source from its first row, as if live; what cannot be read is said in the result."""
     judged = Judged(source.name, gate)
     rows = 0
     observe = gate.observe
@@ -53,6 +72,7 @@ def judge_source(source: Source, gate: Gate) -> Judged:
     return judged
 
 
-def judge_sources(sources: Iterable[tuple[Source, Gate]]) -> list[Judged]:
-    """Judge several sources, each with its own gate."""
-    return [judge_source(source, gate) for source, gate in sources]
+def _declared(roles: Mapping[str, str]) -> list[str]:
+    """Return the metrics' names of declarations written either way: role → metric, or metric → role."""
+    pairs = [(role, name) if role in ROLES else (name, role) for role, name in roles.items()]
+    return [name for role, name in pairs if "off" not in (role, name)]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from gatekeeper.verdict import json_number
 
 __all__ = ["dumps", "finite"]
-
-_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can escape it, UTF-8 cannot
 
 
 def finite(value: Any) -> Any:
@@ -28,7 +25,9 @@ def finite(value: Any) -> Any:
     return value
 
 
-def dumps(value: Any) -> str:
-    """Return ``value`` as one line of strict JSON; what JSON cannot hold is written as its ``str``."""
-    text = json.dumps(finite(value), ensure_ascii=False, allow_nan=False, default=str)
-    return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+def dumps(value: Any, *, ascii_only: bool = False) -> str:
+    """Return ``value`` as one line of strict JSON; what JSON cannot hold is written as its ``str``.
+
+    With ``ascii_only`` every other character is an escape, so that any output encoding can hold it.
+    """
+    return json.dumps(finite(value), ensure_ascii=ascii_only, allow_nan=False, default=str)

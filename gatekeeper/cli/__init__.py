@@ -5,42 +5,66 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from importlib.metadata import EntryPoint, entry_points
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
+from gatekeeper.cli.output import complain, discard_stdout, prepare, settle
 from gatekeeper.errors import GatekeeperError, Unreachable
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["BUILT_IN", "cli", "main"]
 
 BUILT_IN = ("check", "backtest", "baseline", "run", "rules", "notes", "init")
 PLUGIN_GROUP = "gatekeeper.commands"
+COMPLETION = "_GATEKEEPER_COMPLETE"
 
 
 class LazyGroup(click.Group):
     """Imports a command's module only when that command is asked for."""
 
-    def _plugins(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=PLUGIN_GROUP)}
-
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of built-in and plugin commands, in table order."""
-        return [*BUILT_IN, *(name for name in sorted(self._plugins()) if name not in BUILT_IN)]
+        """Return the built-in commands, then those of plugins that load."""
+        plugins = (name for name in sorted(_plugins()) if name not in BUILT_IN)
+        return [*BUILT_IN, *(name for name in plugins if self.get_command(ctx, name) is not None)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return one command; a plugin that fails to load says so and breaks nothing else."""
-        if cmd_name in BUILT_IN:
-            command = importlib.import_module(f"gatekeeper.cli.{cmd_name}").command
-            return command if isinstance(command, click.Command) else None
-        point = self._plugins().get(cmd_name)
-        if point is None:
-            return None
+        if cmd_name not in self.commands:
+            if cmd_name in BUILT_IN:
+                self.add_command(importlib.import_module(f"gatekeeper.cli.{cmd_name}").command, cmd_name)
+            elif (point := _plugins().get(cmd_name)) is not None:
+                try:
+                    loaded = point.load()
+                    if not isinstance(loaded, click.Command):
+                        raise TypeError(f"{point.value} is no click command")
+                except (Exception, SystemExit) as fault:  # noqa: BLE001 - third-party code
+                    complain("warning", f"the plugin command {cmd_name!r} does not load: {_named(fault)}")
+                    return None
+                self.add_command(loaded, cmd_name)
+        return self.commands.get(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is meant, or name the nearest."""
         try:
-            loaded = point.load()
-        except Exception as fault:  # noqa: BLE001 - third-party code: report, never break the command
-            click.echo(f"gatekeeper: warning: the plugin command {cmd_name!r} does not load: {fault}", err=True)
-            return None
-        return loaded if isinstance(loaded, click.Command) else None
+            return super().resolve_command(ctx, args)
+        except click.UsageError as fault:
+            from difflib import get_close_matches
+
+            if near := get_close_matches(args[0], [*BUILT_IN, *_plugins()], n=1):
+                raise click.UsageError(f"{fault.message} Did you mean {near[0]!r}?", ctx) from None
+            raise
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=PLUGIN_GROUP)}
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -51,40 +75,60 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command; exit codes: 0 CONTINUE, 1 STOP, 2 usage or error, 3 WAIT, 130 interrupted."""
-    sys.exit(_run())
+    prepare()
+    sys.exit(settle(_run()))
 
 
 def _run() -> int:
+    """Run the command as click would, but for the exit codes: with click a crash or a closed pipe exits 1."""
     try:
-        color = True if os.environ.get("FORCE_COLOR") else None
-        if os.environ.get("NO_COLOR"):
-            color = False
-        outcome = cli.main(standalone_mode=False, color=color)
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
+        if instruction := os.environ.get(COMPLETION):
+            from click.shell_completion import shell_complete
+
+            return shell_complete(cli, {}, "gatekeeper", COMPLETION, instruction)
+        color = False if os.environ.get("NO_COLOR") else True if os.environ.get("FORCE_COLOR") else None
+        with cli.make_context("gatekeeper", sys.argv[1:], color=color) as context:
+            outcome = cli.invoke(context)
+        return outcome if type(outcome) is int else 0
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return int(end.code or 0)
+        complain("error", end.code)
     except click.UsageError as fault:
-        fault.show()
-        return 2
+        _show_usage(fault)
     except click.ClickException as fault:
-        click.echo(f"gatekeeper: error: {fault.format_message()}", err=True)
-        return 2
+        complain("error", fault.format_message())
     except Unreachable as fault:
-        click.echo(f"gatekeeper: unreachable: {fault}", err=True)
+        complain("unreachable", fault)
         return 3
     except GatekeeperError as fault:
-        click.echo(f"gatekeeper: error: {fault}", err=True)
-        return 2
+        complain("error", fault)
     except (KeyboardInterrupt, click.Abort):
+        with suppress(OSError):
+            click.echo("gatekeeper: interrupted", err=True)
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
         return 0
-    except Exception as fault:  # noqa: BLE001 - a crash must exit 2 and not look like a STOP (1)
+    except BaseException as fault:  # noqa: BLE001 - a crash must exit 2 and not look like a STOP (1)
         if os.environ.get("GATEKEEPER_DEBUG"):
-            raise
-        click.echo(
-            f"gatekeeper: internal error: {type(fault).__name__}: {fault} (set GATEKEEPER_DEBUG=1 for the traceback)",
-            err=True,
-        )
-        return 2
-    return outcome if isinstance(outcome, int) else 0
+            from traceback import print_exc
+
+            print_exc()
+        complain("internal error", f"{_named(fault)} (set GATEKEEPER_DEBUG=1 for the traceback)")
+    return 2
+
+
+def _show_usage(fault: click.UsageError) -> None:
+    if isinstance(fault, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+        fault.show()
+        return
+    if fault.ctx is not None:
+        click.echo(fault.ctx.get_usage(), err=True)
+    complain("error", fault.format_message())
+
+
+def _named(fault: BaseException) -> str:
+    return f"{type(fault).__name__}: {fault}"

@@ -2,47 +2,57 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from gatekeeper.cli.options import objective_options, settings_for
+from gatekeeper.cli.options import Objective, deadline_option, with_objective
+from gatekeeper.cli.output import complain, say, unicode_output
+from gatekeeper.cli.progress import progress
+from gatekeeper.config import Settings
 from gatekeeper.errors import GatekeeperError, Unreachable
 from gatekeeper.gate import Gate
 from gatekeeper.judging import Judged, judge_source
 from gatekeeper.report import RunReport
 from gatekeeper.report.record import verdict_record
+from gatekeeper.report.terminal import clean, run_text
 from gatekeeper.sources import SourceOptions, open_with_fallback
 
-if TYPE_CHECKING:
-    from gatekeeper.config import Settings
-
-__all__ = ["command", "exit_code"]
+__all__ = ["command"]
 
 FORMATS = ("text", "json", "github", "markdown", "junit")
+EXIT_CODES = {"STOP": 1, "ERROR": 2, "WAIT": 3}  # of several sources the first of these that was answered
 
 
 @click.command("check", short_help="Judge logs and runs: STOP, CONTINUE or WAIT, with evidence.")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@objective_options
+@with_objective
 @click.option("--budget-steps", type=float, metavar="N", help="Steps the run is planned for.")
-@click.option("--fallback", multiple=True, metavar="SOURCE", help="Read this where SOURCE is unreachable (one SOURCE only; repeatable, in order).")
-@click.option("--deadline", type=click.FloatRange(min=0.1), default=60.0, show_default=True, metavar="S", help="Seconds after which a source counts as unreachable.")
-@click.option("--notes", "notes_path", type=click.Path(path_type=Path), help="Write a note of each STOP to this directory.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="How to print.")
-@click.option("--exit-zero", is_flag=True, help="Exit 0 whatever the verdict: for reports.")
+@click.option(
+    "--fallback",
+    multiple=True,
+    metavar="SOURCE",
+    help="Read this where SOURCE is unreachable (one SOURCE only; repeatable, in order).",
+)
+@deadline_option
+@click.option(
+    "--notes",
+    "notes_path",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write a note of each STOP to this directory.",
+)
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="How to print."
+)
+@click.option("--exit-zero", is_flag=True, help="Exit 0 also for STOP and WAIT: for reports.")
 def command(
     *,
     sources: tuple[str, ...],
-    metric: str | None,
-    mode: str | None,
-    roles: dict[str, str],
-    config: Path | None,
-    baseline: str | None,
-    smoke: bool,
+    objective: Objective,
     budget_steps: float | None,
     fallback: tuple[str, ...],
     deadline: float,
@@ -52,96 +62,123 @@ def command(
 ) -> int:
     """Judge each SOURCE from its first row, as if live.
 
-    SOURCE is a log file (.gz too), a directory of logs, - for standard input, a W&B run (entity/project/run_id or its URL), or
-    ssh://[user@]host/path.
+    SOURCE is a log file (.gz too), a directory of logs, - for standard input, a W&B run
+    (entity/project/run_id or its URL), or ssh://[user@]host/path.
 
-    Exit codes: 0 CONTINUE, 1 STOP, 2 usage or unreadable, 3 WAIT or unreachable; of several the worst in the order 1, 2, 3, 0.
+    Exit codes: 0 CONTINUE, 1 STOP, 2 wrong usage or an unreadable source, 3 WAIT (too little evidence, or
+    unreachable); of several sources 1 before 2 before 3 before 0.
     """
-    settings = settings_for(config, baseline, smoke)
+    settings = objective.settings()
     if budget_steps is not None:
         settings = replace(settings, budget_steps=budget_steps)
     chain = fallback or settings.fallback
     if chain and len(sources) > 1:
-        raise click.UsageError("--fallback goes with one SOURCE: a chain of several would not say which run it falls back to")
-    options = SourceOptions(deadline_s=deadline)
-
-    def new_gate() -> Gate:
-        return Gate(metric, mode, roles, settings)
-
-    new_gate()  # a wrong role or rule is said before anything is read
-    judged: list[Judged] = []
+        raise click.UsageError("--fallback goes with one SOURCE, since it is another way to the same run")
     reports: list[RunReport] = []
-    for spec in sources:
-        for outcome in _judge(spec, chain, options, new_gate):
-            judged.append(outcome)
-            reports.append(_report(outcome, notes_path, settings))
-            if form in ("text", "json"):
-                _echo(reports[-1], form, first=len(reports) == 1)
+    for judged in _judged(sources, chain, SourceOptions(deadline_s=deadline), settings):
+        _warn(judged)
+        report = _report(judged, notes_path, settings)
+        _print(report, form, first=not reports)
+        reports.append(report)
     _finish(reports, form)
-    return 0 if exit_zero else exit_code(report.record["decision"] for report in reports)
+    decisions = [report.record["decision"] for report in reports]
+    code = next((code for decision, code in EXIT_CODES.items() if decision in decisions), 0)
+    return code if code == EXIT_CODES["ERROR"] or not exit_zero else 0
 
 
-def exit_code(decisions: object) -> int:
-    """Return the exit code of several decisions: 1 if any STOP, else 2 for an error, else 3 for a WAIT, else 0."""
-    seen = set(decisions)  # type: ignore[call-overload]
-    return next((code for code, name in ((1, "STOP"), (2, "ERROR"), (3, "WAIT")) if name in seen), 0)
+def _judged(
+    specs: Iterable[str], chain: Sequence[str], options: SourceOptions, settings: Settings
+) -> Iterator[Judged]:
+    """Judge one source after the other; one that cannot be opened is answered in its place."""
+    for spec in specs:
+        gate = Gate(config=settings)
+        try:
+            sources = open_with_fallback(spec, chain, options=options)
+        except GatekeeperError as fault:
+            yield Judged(spec, gate, reachable=not isinstance(fault, Unreachable), error=str(fault))
+            continue
+        for source in sources:
+            gate = Gate(config=settings)
+            with progress(partial(_so_far, source.name, gate)):
+                judged = judge_source(source, gate)
+            yield judged
 
 
-def _judge(spec: str, chain: tuple[str, ...], options: SourceOptions, new_gate: object) -> list[Judged]:
-    make = new_gate
-    try:
-        found = open_with_fallback(spec, chain, options=options)
-    except Unreachable as fault:
-        return [Judged(spec, make(), reachable=False, error=str(fault))]  # type: ignore[operator]
-    except GatekeeperError as fault:
-        return [Judged(spec, make(), error=str(fault))]  # type: ignore[operator]
-    return [judge_source(source, make()) for source in found]  # type: ignore[operator]
+def _so_far(name: str, gate: Gate) -> str:
+    return f"{clean(name, 60)}: {gate.rows:,} rows judged"
+
+
+def _warn(judged: Judged) -> None:
+    """Say on standard error what would be missed in the report of another format."""
+    if judged.error is not None and judged.reachable:
+        complain("error", judged.error)
+    elif judged.error is None:
+        for name in judged.missing():
+            complain("warning", _missing(name, judged))
+
+
+def _missing(name: str, judged: Judged) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, judged.gate.values(), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{judged.source} never logged the metric {name!r}{hint}"
 
 
 def _report(judged: Judged, notes_path: Path | None, settings: Settings) -> RunReport:
-    gate = judged.gate
-    shown = gate.roles.get("loss") or gate.settings.metric or next(iter(gate.roles.values()), None)
-    deciding = next((finding.metric for finding in gate.verdict.findings if finding.rule == gate.verdict.rule), None)
-    name = deciding if gate.verdict.stopped and deciding and len(gate.curve(deciding)) > 1 else shown
-    written = _note(judged, notes_path, settings) if notes_path is not None and gate.verdict.stopped else None
-    return RunReport(verdict_record(judged), gate.curve(name) if name else (), name, written)
+    name = judged.charted()
+    note = None
+    if notes_path is not None and judged.gate.verdict.stopped:
+        note = _note(judged, notes_path, settings)
+    return RunReport(verdict_record(judged), judged.gate.curve(name) if name else (), name, note)
 
 
-def _note(judged: Judged, notes_path: Path, settings: Settings) -> Path:
+def _note(judged: Judged, directory: Path, settings: Settings) -> Path | None:
     from gatekeeper.notes import Journal, notes_dir, stop_note
 
-    journal = Journal(notes_dir(notes_path, settings))
-    verdict = judged.gate.verdict
-    journal.append(
-        stop_note(
-            verdict, gate=judged.gate, source=judged.source, run_url=judged.run_url, rows_used=verdict.row, rows_saved=judged.rows - verdict.row
-        )
+    row = judged.gate.verdict.row
+    note = stop_note(
+        judged.gate.verdict,
+        gate=judged.gate,
+        source=judged.source,
+        run_url=judged.run_url,
+        rows_used=row,
+        rows_saved=judged.rows - row,
     )
+    try:
+        journal = Journal(notes_dir(directory, settings))
+        journal.append(note)
+    except (OSError, GatekeeperError) as fault:  # the verdict stands
+        complain(
+            "error", f"the note cannot be written to {directory}: {getattr(fault, 'strerror', None) or fault}"
+        )
+        return None
     return journal.path
 
 
-def _echo(report: RunReport, form: str, *, first: bool) -> None:
+def _print(report: RunReport, form: str, *, first: bool) -> None:
     if form == "json":
         from gatekeeper.strictjson import dumps
 
-        click.echo(dumps(report.record))
-        return
-    from gatekeeper.report.terminal import run_text
-
-    encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower()
-    click.echo(("" if first else "\n") + run_text(report, unicode="utf" in encoding))
+        say(dumps(report.record, ascii_only=True))
+    elif form == "text" and report.record["decision"] != "ERROR":  # which stands on standard error
+        say(("" if first else "\n") + run_text(report, unicode=unicode_output()))
 
 
-def _finish(reports: list[RunReport], form: str) -> None:
-    if form == "github":
+def _finish(reports: Sequence[RunReport], form: str) -> None:
+    if form == "text" and len(reports) > 1:
+        decisions = [report.record["decision"] for report in reports]
+        counts = (f"{decisions.count(name)} {name}" for name in dict.fromkeys(decisions))
+        say(f"\n{len(reports)} sources: {', '.join(counts)}")
+    elif form == "github":
         from gatekeeper.report.github import write_github
 
-        click.echo(write_github(reports), nl=False)
+        say(write_github(reports), nl=False)
     elif form == "markdown":
         from gatekeeper.report.markdown import markdown_report
 
-        click.echo(markdown_report(reports))
+        say(markdown_report(reports), nl=False)
     elif form == "junit":
         from gatekeeper.report.junit import junit_xml
 
-        click.echo(junit_xml(reports))
+        say(junit_xml(reports), nl=False)
