@@ -3,9 +3,9 @@
     python benchmarks/flip_rate.py            # 200 repeats of each kind, a few minutes on one core
     python benchmarks/flip_rate.py --repeats 20
 
-Each repeat trains examples/github_smoke/train.py with a seed of its own: other data order, other initial weights,
-other samples. A flip is a verdict other than the kind's expected one. The verdicts are those of `gatekeeper check
---smoke` with default rules, without and with the example's baseline.
+Each repeat trains examples/github_smoke with a seed of its own: other data, other order, other initial weights. A
+flip is a verdict other than the kind's expected one. The verdicts are those of `gatekeeper check --smoke` with
+default rules, without and with the example's baseline.
 """
 
 from __future__ import annotations

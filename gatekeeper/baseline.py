@@ -55,6 +55,20 @@ class Expected(NamedTuple):
     spread: float | None
     n: int
 
+    def margin(self, z: float) -> float | None:
+        """Return how far from the mean one more run of the same kind may well be; None without a spread.
+
+        A new run lies farther off on one side with the probability of ``z`` standard normal deviations. The spread
+        is itself an estimate from ``n`` runs, so few runs give a wide margin: Student's t with n - 1 degrees of
+        freedom (Wallace's approximation) times the spread times sqrt(1 + 1/n).
+        """
+        if self.spread is None or self.n < 2:
+            return None
+        dof = self.n - 1
+        exponent = (z * (8 * dof + 3) / (8 * dof + 1)) ** 2 / dof
+        t = math.sqrt(dof * math.expm1(min(exponent, 300.0)))
+        return t * self.spread * math.sqrt(1.0 + 1.0 / self.n)
+
 
 @dataclass(frozen=True, slots=True)
 class BaselinePoint:

@@ -72,7 +72,7 @@ TABLE: tuple[Row, ...] = (
     # Hardware.
     Row("gpu-idle", "GPU idle", UNSURE, REPORT, "data loading, a hung worker"),
     # Smoke runs (only where smoke = true).
-    Row("smoke-no-decrease", "smoke run: loss not below its start by more than its noise (or frozen)", f"{UNSURE} / {BAD}", f"{REVIEW} / {STOP}", "gradients, learning rate, labels; or more steps"),
+    Row("smoke-no-decrease", "smoke run: loss not below its start by more than its noise (bad: it stands still or rose)", f"{UNSURE} / {BAD}", f"{REVIEW} / {STOP}", "gradients, learning rate, labels; or more steps"),
     Row("smoke-above-maximum", "smoke run: loss above the maximum that was set", UNSURE, REVIEW, "what changed since the maximum was set"),
 )  # fmt: skip
 

@@ -77,8 +77,8 @@ def train_eval_gap(run: RunState) -> Finding | None:
 def worse_than_baseline(run: RunState) -> Finding | None:
     """The objective is significantly worse than the baseline.
 
-    Formula: level worse than the baseline by 3 of its standard deviations over runs (10% of it where the spread is not known) and by 3 of
-    its own standard errors, past the first 30% of the budget. Source: the table of the training check. Wrong when the baseline was
+    Formula: level worse than the baseline by 3 of its standard deviations over runs (more where it is of few runs: a prediction interval;
+    10% of it where the spread is not known) and by 3 of its own standard errors, past the first 30% of the budget. Source: the table of the training check. Wrong when the baseline was
     made on other data; record it again.
     """
     found = _behind(run)
@@ -97,7 +97,8 @@ def worse_than_baseline(run: RunState) -> Finding | None:
 def slightly_worse(run: RunState) -> Finding | None:
     """The objective is worse than the baseline, but slightly, or early.
 
-    Formula: worse by the margin before 30% of the budget, or by a third of the margin later. Source: the table of the training check
+    Formula: worse by the margin before 30% of the budget, or by a third of the margin later (not in a smoke run whose baseline has a
+    spread: within it nothing is worse). Source: the table of the training check
     ("slightly worse, but still early" is unsure). Wrong when the budget is not the baseline's; set ``budget_steps``.
     """
     found = _behind(run, share=1.0 / 3.0)
@@ -136,19 +137,21 @@ def _behind(run: RunState, share: float = 1.0) -> tuple[Track, float, float, flo
         return None
     done = run.budget_share
     if settings.baseline_value is not None:
-        expected, spread = settings.baseline_value, None
+        expected, allowed = settings.baseline_value, None
         early = done is not None and done < limits.early_share
         early = early or (done is None and track.trend.best_at > 0.7)  # no budget known: still improving is still early
     elif settings.baseline is not None:
         found = settings.baseline.expected_at(track.name, _position(run, settings.baseline.axis))
         if found is None:
             return None
-        expected, spread = found.mean, found.spread
+        expected, allowed = found.mean, found.margin(limits.baseline_z)
         last = settings.baseline.metrics[track.name].final.step
         early = _position(run, settings.baseline.axis) < limits.early_share * last
     else:
         return None
-    margin = limits.baseline_z * spread if spread else limits.baseline_margin * abs(expected)
+    margin = allowed if allowed else limits.baseline_margin * abs(expected)
+    if allowed and settings.smoke:
+        share = 1.0  # a run within the recorded spread is as good as the recorded ones
     error = limits.baseline_z * track.trend.noise * (1.0 / track.trend.window) ** 0.5
     margin = max(margin, error) * share
     level = track.sign * track.trend.level

@@ -137,11 +137,15 @@ def smoke_no_decrease(run: RunState) -> Finding | None:
     """Smoke runs: the loss did not fall below where it started by more than its noise.
 
     Formula: after 8 values or more, the mean of the last quarter against the mean of the first quarter, in standard errors (4 needed), and
-    against ``required_decrease`` where that is set. A loss that did not move at all (frozen) is clearly bad; one that moved less than
-    its noise is unsure. Source: what a short run can show. Wrong when the run is too short to learn; give it more steps.
+    against ``required_decrease`` where that is set. A loss that did not move at all (frozen) is clearly bad, and so is one that rose
+    (from 40 values on: the last quarter lies above the first, value by value); one that moved less than its noise is unsure. Source: what a short run can show. Wrong when the run is too short to learn; give it more steps.
     """
     settings, track = run.settings, run.loss
-    if not settings.smoke or track is None or track.curve.n < settings.thresholds.smoke_rows or track.trend is None:
+    if not settings.smoke or track is None:
+        return None
+    if not track.curve.n and track.zeros >= settings.thresholds.smoke_rows:
+        return bad("smoke-no-decrease", run, track, 0.0, None, f"{track.name} is exactly 0 in every row: nothing is being trained")
+    if track.curve.n < settings.thresholds.smoke_rows or track.trend is None:
         return None
     values = list(track.curve.means)
     quarter = max(2, len(values) // 4)
@@ -151,6 +155,8 @@ def smoke_no_decrease(run: RunState) -> Finding | None:
     if max(values) == min(values):
         return bad("smoke-no-decrease", run, track, track.last, None, f"{track.name} is exactly {number(track.last)} in every row: nothing is being trained")
     spread = (max(_variance(first), _variance(last)) * 2.0 / quarter) ** 0.5
+    if quarter >= 10 and min(last) > max(first):
+        return bad("smoke-no-decrease", run, track, min(last), max(first), f"{track.name} rose: each of its last {quarter} values is above all of its first {quarter}")
     if fall < settings.thresholds.smoke_z * spread:
         return unsure(
             "smoke-no-decrease", run, track, fall, settings.thresholds.smoke_z * spread,
