@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
-__all__ = ["Row", "Skips", "Source", "SourceOptions", "make_row", "printable"]
+from gatekeeper.errors import GatekeeperError
+
+__all__ = ["Row", "Skips", "Source", "SourceOptions", "UnreadableSource", "make_row", "printable"]
 
 MAX_EXAMPLES = 5
 
@@ -95,3 +97,19 @@ class Skips:
         self.count += 1
         if len(self.examples) < MAX_EXAMPLES:
             self.examples.append(f"{where}: {printable(text)}")
+
+
+class UnreadableSource:
+    """One log of a directory that could not be opened: it says so when its rows are asked for."""
+
+    def __init__(self, name: str, error: GatekeeperError) -> None:
+        self.name = name
+        self.run_url: str | None = None
+        self.run_state: str | None = None
+        self.skipped = 0
+        self.skipped_examples: list[str] = []
+        self._error = error
+
+    def rows(self) -> Iterator[Row]:
+        """Raise the error that opening met."""
+        raise self._error

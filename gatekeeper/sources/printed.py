@@ -28,8 +28,10 @@ _NANOGPT_EVAL = re.compile(r"^\s*step \d+: train loss ", re.IGNORECASE)
 _EPOCHS = frozenset({"epoch", "ep", "round"})
 _INNER = frozenset({"batch", "minibatch"})
 
+_WORD = r"[A-Za-z_][A-Za-z0-9_./@^-]{0,80}"
 _PAIR = re.compile(
-    rf"(?P<name>[A-Za-z_][A-Za-z0-9_./@^-]*(?:[ ][A-Za-z_][A-Za-z0-9_./@^-]*){{0,4}})"
+    # Bounded and begun only where a word begins: a hostile line costs no more than a long one.
+    rf"(?<![A-Za-z0-9_./@^-])(?P<name>{_WORD}(?:[ ]{_WORD}){{0,4}})"
     rf"(?:\s*(?P<sep>[:=])\s*|\s+)(?P<value>{_THOUSANDS}|{NUMBER})"
     rf"(?P<of>/\d+)?\s?{_UNIT}(?![\w.]|[-:]\d)",
     re.IGNORECASE,

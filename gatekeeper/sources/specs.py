@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gatekeeper.errors import GatekeeperError, SourceError
-from gatekeeper.sources.base import Row, Skips, Source, SourceOptions, printable
+from gatekeeper.sources.base import Row, Skips, Source, SourceOptions, UnreadableSource, printable
 from gatekeeper.sources.discover import find_logs, is_event_file, is_log_name
 from gatekeeper.sources.evaluations import npz_rows
 from gatekeeper.sources.events import EventsSource, looks_like_events
@@ -129,11 +129,16 @@ def _open_existing(path: Path, spec: str, options: SourceOptions) -> list[Source
     event_folders: set[Path] = set()
     for log in find_logs(path, suffixes):
         if is_event_file(log.name):
-            if log.parent not in event_folders:  # the event files of one folder are one run
-                event_folders.add(log.parent)
+            if log.parent in event_folders:  # the event files of one folder are one run
+                continue
+            event_folders.add(log.parent)
+        try:
+            if is_event_file(log.name):
                 sources.append(EventsSource(log.parent, options))
-            continue
-        sources.append(open_path(log, options))
+            else:
+                sources.append(open_path(log, options))
+        except GatekeeperError as error:
+            sources.append(UnreadableSource(str(log), error))
     return sources
 
 

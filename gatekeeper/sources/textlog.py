@@ -27,9 +27,11 @@ from gatekeeper.sources.steps import choose_step_key, step_value
 
 __all__ = ["TextLog"]
 
-MAX_TEXT = 8192  # characters; longer lines are dumps, not logged rows
+MAX_DICT = 256 * 1024  # characters of a printed dict
+MAX_TEXT = 4096  # characters; longer lines are dumps, not logged rows
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
+_GAPS = re.compile(r"\s{3,}")
 _BREAKS = re.compile(r"[\r\x08]+")
 _PREFIXES = re.compile(
     r"""^\s*(?:
@@ -56,7 +58,7 @@ _KERAS_ITEM = re.compile(
 )
 _EPOCH_HEADER = re.compile(r"^\s*Epoch:?\s+\[?(\d+)\s*/\s*(\d+)\]?\s*:?\s*$", re.IGNORECASE)
 _TQDM = re.compile(
-    r"^(?P<desc>[^|%]*?)\s*\d+%\|[^|]*\|\s*(?P<n>[\d.]+)(?P<nu>[kMG]?)/(?P<total>[\d.]+)(?P<tu>[kMG]?)\s*"
+    r"^(?P<desc>[^|%]*?)\s*\d{1,3}%\|[^|]*\|\s*(?P<n>[\d.]+)(?P<nu>[kMG]?)/(?P<total>[\d.]+)(?P<tu>[kMG]?)\s*"
     r"\[(?P<inside>[^\]]*)\]?(?P<rest>.*)$"
 )
 _TQDM_OPEN = re.compile(r"^(?P<desc>.*?)\b(?P<n>\d+)it\s*\[(?P<inside>\d[^\]]*)\]?(?P<rest>.*)$")
@@ -113,14 +115,16 @@ class TextLog:
     def _line(self, line: str, *, redrawn: bool) -> Iterator[Row]:
         if not line or line.isspace():
             return
+        if len(line) > (MAX_DICT if line.lstrip().startswith("{") else MAX_TEXT):
+            return
+        if "   " in line or "\t" in line:  # padding carries nothing, and bars are full of it
+            line = _GAPS.sub(lambda gap: "\t" if "\t" in gap.group() else "  ", line)
         if self._table is not None or line.lstrip().startswith(("|", "---", "+--")):
             row, taken = self._table_line(line)
             if row is not None:
                 yield row
             if taken:
                 return
-        if len(line) > MAX_TEXT:
-            return
         while True:
             cut = _PREFIXES.sub("", line, count=1)
             if cut == line:

@@ -12,6 +12,8 @@ import textwrap
 import pytest
 from gatekeeper.errors import GatekeeperError, MissingExtra, SourceError
 from gatekeeper.sources import SourceOptions, open_source, specs
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 ROW = '{"step": 1, "loss": 0.5}\n'
 
@@ -245,9 +247,67 @@ def test_a_missing_extra_is_named(tree, monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] == "tensorboard"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    root = tree("events.out.tfevents.1.host")
+    root = tree("events.out.tfevents.1.host", content="\x18\0\0\0")
     with pytest.raises(MissingExtra, match=r"pip install 'sweep-gatekeeper\[tensorboard\]'"):
-        open_source(str(root))
+        open_source(str(root / "events.out.tfevents.1.host"))
+
+
+def test_one_unreadable_log_of_a_directory_speaks_in_its_place(tree):
+    root = tree("a.jsonl", "c.jsonl")
+    (root / "b.jsonl").symlink_to(root / "gone.jsonl")
+    first, broken, last = open_source(str(root))
+    assert [len(list(source.rows())) for source in (first, last)] == [1, 1]
+    with pytest.raises(SourceError, match=r"b\.jsonl does not exist"):
+        list(broken.rows())
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    name=st.sampled_from(
+        [
+            "x",
+            "x.jsonl",
+            "x.csv",
+            "x.log",
+            "x.json",
+            "trainer_state.json",
+            "x.npz",
+            "x.gz",
+            "events.out.tfevents.1.h",
+        ]
+    ),
+    content=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)),
+    prefix=st.sampled_from(
+        [
+            b"",
+            b"{",
+            b"[",
+            b'{"log_history": [',
+            b"step,loss\n",
+            b"\x1f\x8b",
+            b"PK\x03\x04",
+            b"\xff\xfe",
+            b'{"loss": 1}\n',
+        ]
+    ),
+    follow=st.booleans(),
+)
+def test_whatever_a_file_holds_it_yields_rows_or_one_sentence(
+    name, content, prefix, follow, tmp_path_factory
+):
+    path = tmp_path_factory.mktemp("any") / name
+    path.write_bytes(prefix + content)
+    try:
+        for source in open_source(str(path), options=SourceOptions(follow=follow)):
+            for step, metrics in source.rows():
+                assert step is None or isinstance(step, (int, float))
+                assert all(isinstance(key, str) for key in metrics)
+    except GatekeeperError as error:
+        said = str(error)
+    else:
+        said = name
+    assert name in said
+    assert "\n" not in said
 
 
 def test_opening_a_plain_log_imports_nothing_heavy(tree):

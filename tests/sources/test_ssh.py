@@ -1,4 +1,3 @@
-# ruff: noqa: E501
 """ssh:// sources against a real sshd on loopback, and the parts of a spec that must be refused."""
 
 import gzip
