@@ -52,7 +52,8 @@ class RunWatch:
             if self.stopped is not None:
                 return None
             try:
-                return self.gate.observe(step, flatten(metrics))
+                row = {key: _scalar(value) for key, value in flatten(metrics).items()}
+                return self.gate.observe(step, row)
             except Exception as fault:  # noqa: BLE001 - a plugin never raises into a run
                 self.fault("the gate could not judge a row", fault)
                 return None
@@ -91,3 +92,12 @@ class RunWatch:
                 return
             under_way = under_way.__context__
         raise RunStopped(self.stopped.reason)
+
+
+def _scalar(value: object) -> object:
+    """Return the number in a tensor or array of one element, as W&B stores it; anything else as it is."""
+    item = getattr(value, "item", None)
+    if item is None:
+        return value
+    count = getattr(value, "numel", None) or getattr(value, "size", None)
+    return item() if (count() if callable(count) else count) == 1 else value

@@ -101,20 +101,36 @@ def test_real_failures_count_as_ever_and_are_not_blamed_on_the_gate(sweeping: An
     assert sweeping.notes() == []
 
 
-def test_a_lost_connection_changes_nothing_about_a_trial(sweeping: Any) -> None:
-    """Uploads fail from the first chunk on, for a while, in a sound and in a broken trial."""
-    backend = sweeping.backend
-    backend.fault("file_stream", "status", status=503, times=2)
-    backend.fault("file_stream", "refused", times=1, after=1)
-    backend.fault("UpsertBucket", "dropped", times=1, after=2)
-    sweep = sweeping.sweep("good", "nan")
-    report = sweeping.function(sweep, WANDB__FILE_STREAM_RETRY_WAIT_MIN_SECONDS="1")
+FAULTS: dict[str, dict[str, Any]] = {
+    "refused": {"kind": "refused"},
+    "dropped": {"kind": "dropped"},
+    "hanging": {"kind": "hanging", "seconds": 2},
+    "slow": {"kind": "slow", "seconds": 2},
+    "malformed": {"kind": "malformed"},
+    "wrong types": {"kind": "wrong_types"},
+    "429 with Retry-After": {"kind": "status", "status": 429, "retry_after": 1},
+    **{f"status {code}": {"kind": "status", "status": code} for code in (401, 403, 404, 408, 500, 502, 503)},
+}
+
+
+def test_no_fault_of_the_connection_changes_anything_about_a_trial(sweeping: Any) -> None:
+    """Each trial's uploads meet one kind of fault; the last trial is broken itself, too."""
+    sweep = sweeping.sweep(*[f"good-{fault}" for fault in FAULTS], "nan")
+    for number, fault in enumerate([*FAULTS.values(), FAULTS["status 503"]], start=1):
+        run = f"{sweep.name}run{number}"
+        for operation in ("file_stream", "upload"):
+            sweeping.backend.fault(operation, times=1, about=f"/{run}/", **fault)
+    report = sweeping.function(sweep)
     runs = sweeping.runs(sweep)
-    assert (runs["good"].exit_codes, len(runs["good"].rows)) == ([0], ROWS)
+    *sound, broken = report["trials"]
+    assert len(sound) == len(FAULTS)
+    assert [trial[1:] for trial in sound] == [[None, None, True]] * len(FAULTS)
+    assert (broken[1], report["faults"]) == ("nonfinite-loss", [])
+    assert [note["run_id"] for note in sweeping.notes()] == [broken[0]]
     assert_stopped(runs["nan"])
     assert len(runs["nan"].rows) == BAD_ROW + 1
-    assert report["faults"] == []
-    assert len(sweeping.notes()) == 1
+    for fault in ("refused", "dropped", "slow", "429 with Retry-After", "status 500", "status 503"):
+        assert (runs[f"good-{fault}"].exit_codes, len(runs[f"good-{fault}"].rows)) == ([0], ROWS), fault
 
 
 def test_a_fault_of_the_gate_never_breaks_the_run(sweeping: Any) -> None:

@@ -163,3 +163,29 @@ def test_importing_the_plugin_does_not_import_the_sdk(sweeping: Any) -> None:
         """,
     )
     assert result == [False, "gatekeeper_wandb.agents", False]
+
+
+def test_values_count_as_the_sdk_stores_them(sweeping: Any) -> None:
+    """Tensors, also those that need a gradient, and arrays of one element are numbers; nothing warns."""
+    result, output = script(
+        sweeping,
+        """
+        import json, warnings
+        import numpy, torch, wandb, gatekeeper_wandb
+        warnings.simplefilter("error")
+        nan = float("nan")
+        values = [torch.tensor(nan, requires_grad=True), torch.tensor([nan]), numpy.float16(nan)]
+        values += [numpy.array([nan])]
+        rows = []
+        for value in values:
+            with gatekeeper_wandb.gate_run() as trials:
+                with wandb.init(mode="offline") as run:
+                    run.log({"loss": 1.0, "histogram": wandb.Histogram([1, 2]), "image": numpy.ones((2, 2))})
+                    run.log({"loss": value})
+                    run.log({"loss": 1.0})
+            rows.append(len(trials.stopped))
+        print("RESULT", json.dumps(rows))
+        """,
+    )
+    assert result == [1, 1, 1, 1]
+    assert "Warning" not in output

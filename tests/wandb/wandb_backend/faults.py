@@ -26,7 +26,7 @@ class Fault:
 
     ``operation`` is a GraphQL operation name, ``file_stream``, ``upload`` or ``*``. The fault skips its first
     ``after`` matches, then strikes ``times`` times (None: until cleared). ``seconds`` is for ``hanging`` and
-    ``slow``.
+    ``slow``. With ``about`` it strikes only requests that mention that text, such as a run's name.
     """
 
     operation: str
@@ -36,6 +36,7 @@ class Fault:
     retry_after: float | None = None
     times: int | None = None
     after: int = 0
+    about: str = ""
     struck: int = 0
     cleared: threading.Event = field(default_factory=threading.Event, repr=False)
 
@@ -63,11 +64,11 @@ class Faults:
                 fault.cleared.set()
             self._active.clear()
 
-    def strike(self, operation: str) -> Fault | None:
+    def strike(self, operation: str, request: str = "") -> Fault | None:
         """Return the fault that hits this request, if any, and count it."""
         with self._lock:
             for fault in self._active:
-                if fault.operation not in ("*", operation) or fault.cleared.is_set():
+                if fault.operation not in ("*", operation) or fault.about not in request:
                     continue
                 if fault.after > 0:
                     fault.after -= 1

@@ -74,9 +74,10 @@ class Backend:
         retry_after: float | None = None,
         times: int | None = None,
         after: int = 0,
+        about: str = "",
     ) -> Fault:
         """Misbehave on an operation (``*``: any request) until :meth:`clear_faults`; see :class:`Fault`."""
-        return self.faults.add(Fault(operation, kind, status, seconds, retry_after, times, after))
+        return self.faults.add(Fault(operation, kind, status, seconds, retry_after, times, after, about))
 
     def clear_faults(self) -> None:
         """Behave again: every scripted fault ends, hanging requests are let go, the port is open."""
@@ -179,7 +180,7 @@ class _Handler(BaseHTTPRequestHandler):
             operation, variables = "upload", {"path": path}
         else:
             operation, variables = "other", {"path": path}
-        fault = self.server.backend.faults.strike(operation)
+        fault = self.server.backend.faults.strike(operation, f"{path} {json.dumps(variables)}")
         if fault is not None and fault.kind not in ("slow", "empty_history"):
             broken = fault.kind in ("refused", "dropped", "hanging")
             self._record(
