@@ -45,6 +45,7 @@ class Thresholds:
     lingering_share: float = _number(0.15, "… and this share of the values seen before it")
     rising_checkpoints: float = _number(5, "checkpoints in a row that a diverging loss rises")
     rising_height: float = _number(1.0, "starting levels above the start that a diverging loss must reach")
+    rising_values: float = _number(100, "… and values that it needs where it never fell: a warm-up may begin with a hump")
     rising_z: float = _number(6.0, "… and standard errors above its best")
     learned_share: float = _number(0.05, "gain, as a share of the level, below which nothing was learned")
     learned_z: float = _number(3.0, "gain, in standard errors, below which nothing was learned")

@@ -109,17 +109,20 @@ class Gate:
                 due = True
                 continue
             curve = track.curve
+            if value == 0.0:
+                track.zeros += 1
+                due = due or track.zeros == 10
+                if track.watch and not curve.n:  # a loss that was not computed yet (warm-up of a buffer, a placeholder)
+                    track.last_row = row
+                    continue
+            elif track.zeros:
+                track.zeros = 0
             curve.push(value, row, place)
             count = curve.n
             if count <= _HEAD:
                 track.head.append(value)
                 if count == 1:
                     track.begin(value, row)
-            if value == 0.0:
-                track.zeros += 1
-                due = due or track.zeros == 10
-            elif track.zeros:
-                track.zeros = 0
             track.previous = track.last
             track.last = value
             track.gap = row - track.last_row
@@ -129,14 +132,18 @@ class Gate:
                 due = True
             cost = track.sign * value
             if cost > track.alarm or track.spike is not None:
+                if track.guess.role == "lr":
+                    self._watch_lr(track, row)
+                    due = True
+                    continue
                 track.alarmed(cost, row, place, self.settings.thresholds.far_height)
                 spike = track.spike
                 due = due or spike is None or spike.values < 8 or not spike.values & 7
             if count >= track.look_at:
                 track.checkpoint()
                 due = True
-                if track.guess.role == "lr":
-                    self._watch_lr(track, row)
+                if track.guess.role == "lr" and count > _HEAD + 12 and value > 0.0:
+                    track.alarm = self.settings.thresholds.lr_jump * value
         if clean:
             self._last_finite = (row, step)
         if due or row >= self._silent_at:
@@ -211,8 +218,11 @@ class Gate:
         return track.guess.role not in ("loss", "eval")
 
     def _watch_lr(self, track: Track, row: int) -> None:
-        if track.curve.n > 20 and track.previous > 0.0 and track.last > self.settings.thresholds.lr_jump * track.previous:
+        """Take a learning rate far above that of the last checkpoint: a jump if it rose at once."""
+        jump = self.settings.thresholds.lr_jump
+        if 0.0 < track.previous < track.last / jump:
             self._run.lr_jump_row = row
+        track.alarm = jump * track.last
 
     def _judge(self) -> None:
         run = self._run

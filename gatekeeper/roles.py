@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["IGNORED", "ROLES", "Guess", "understand"]
+__all__ = ["IGNORED", "PLAIN", "ROLES", "Guess", "understand"]
 
 ROLES: dict[str, str] = {
     "loss": "training loss, lower is better",
@@ -30,6 +30,8 @@ ROLES: dict[str, str] = {
 }
 
 IGNORED = "ignored"
+PLAIN = 18
+"""Rank from which a training loss's name is that of the whole loss ("loss", "train_loss")."""
 LOWER, HIGHER = 1, -1
 
 

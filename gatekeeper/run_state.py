@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RunState"]
 
-_GAME_ROLES = frozenset({"value_loss", "entropy", "mc_return", "explained_variance", "aux_loss"})
+_GAME_ROLES = frozenset({"value_loss", "mc_return", "explained_variance", "aux_loss"})
 _NONE: list[Track] = []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gatekeeper.review import Standing, standing
+from gatekeeper.roles import PLAIN
 from gatekeeper.rules.base import bad, number, rule, unsure
 from gatekeeper.run_state import RunState
 from gatekeeper.signals.track import Track
@@ -27,6 +29,17 @@ def _objective_holds(run: RunState, track: Track) -> bool:
     return any(objective.sign * value < start for value in recent[-bins:])
 
 
+def _another_holds(run: RunState, track: Track) -> bool:
+    """Whether this is one of several training losses, no plain total, and another learns on: terms may rise by design."""
+    rank = track.guess.rank
+    if track.guess.role != "loss":
+        return False
+    return any(
+        other is not track and (other.guess.rank > rank or rank < PLAIN) and other.spike is None and standing(run, other) is Standing.SOUND
+        for other in run.all("loss")
+    )
+
+
 _LOOKS = 8  # evaluations without one value above its start, before a score is taken for dead
 
 
@@ -45,23 +58,23 @@ def spike_divergent(run: RunState) -> Finding | None:
     agree = sum(1 for track in tracks if track.guess.role == "eval" and track.spike is not None and track.spike.stayed)
     for track in tracks:
         spike = track.spike
-        if spike is None or spike.values < 2:
+        if spike is None or spike.values < 2 or _another_holds(run, track):
             continue
         if spike.height > limits.runaway_height and spike.growth > limits.runaway_growth:
             return bad(
-                "spike-divergent", run, track, track.last, spike.base + limits.runaway_height * spike.scale,
-                f"{track.name} ran away from {number(spike.base)} to {number(track.last)} within {spike.values} values",
+                "spike-divergent", run, track, track.last, track.sign * (spike.base + limits.runaway_height * spike.scale),
+                f"{track.name} ran away from {number(track.sign * spike.base)} to {number(track.last)} within {spike.values} values",
             )  # fmt: skip
         least = limits.lingering_values if track.guess.role != "eval" else limits.lingering_evals - 2.0 * (agree > 1)
-        if spike.stayed < max(least, limits.lingering_share * spike.before) or spike.fading:
+        if spike.stayed < max(least, limits.lingering_share * spike.before) or spike.fading or spike.from_nothing:
             continue
         if run.is_game and track.guess.role != "eval" and spike.height < 1e4:
             continue
         if not _objective_holds(run, track):
             return bad(
-                "spike-divergent", run, track, track.last, spike.base + limits.far_height * spike.scale,
-                f"{track.name} left {number(spike.base)} at row {spike.row} and has stayed around "
-                f"{number(spike.base + spike.total / spike.values)} for {spike.stayed} values",
+                "spike-divergent", run, track, track.last, track.sign * (spike.base + limits.far_height * spike.scale),
+                f"{track.name} left {number(track.sign * spike.base)} at row {spike.row} and has stayed around "
+                f"{number(track.sign * (spike.base + spike.total / spike.values))} for {spike.stayed} values",
             )  # fmt: skip
     return None
 
@@ -71,8 +84,8 @@ def loss_diverging(run: RunState) -> Finding | None:
     """A loss that rises checkpoint after checkpoint, beyond its start and against its own noise.
 
     Formula: 5 windows (an eighth of the run each, or single values in a short log) rise in a row, the level is one starting level
-    above the start, and 6 standard errors above the best; 20 bins at least. Source: the table of the training check ("increasing for
-    more than N steps"). Wrong for losses that rise by design; left out are losses of a game, and runs whose held-out goal is at
+    above the start, and 6 standard errors above the best; 20 bins at least, 100 values where it rose from its very start (the hump of a warm-up). Source: the table of the training check ("increasing for
+    more than N steps"). Wrong for losses that rise by design; left out are losses of a game, a term beside others that learn, and runs whose held-out goal is at
     its best or was not measured during the rise (a recorded run rose tenfold in its first hundred rows and ended well).
     """
     limits = run.settings.thresholds
@@ -83,12 +96,14 @@ def loss_diverging(run: RunState) -> Finding | None:
         above = (trend.level - trend.start) / track.scale()
         if above < limits.rising_height or trend.relapse_z < limits.rising_z:
             continue
-        if not _goal_suffers(run, track):
+        if trend.gain_share < limits.learned_share and trend.n < limits.rising_values:
+            continue
+        if not _goal_suffers(run, track) or _another_holds(run, track):
             continue
         return bad(
-            "loss-diverging", run, track, trend.level, trend.start + limits.rising_height * track.scale(),
-            f"{track.name} has risen for {trend.rises} checkpoints in a row, to {number(trend.level)} from a start of "
-            f"{number(trend.start)} (noise {number(trend.noise)})",
+            "loss-diverging", run, track, track.sign * trend.level, track.sign * (trend.start + limits.rising_height * track.scale()),
+            f"{track.name} has risen for {trend.rises} checkpoints in a row, to {number(track.sign * trend.level)} from a start of "
+            f"{number(track.sign * trend.start)} (noise {number(trend.noise)})",
         )  # fmt: skip
     return None
 

@@ -62,6 +62,11 @@ class Spike:
         rise = self.first - self.base
         return (self.peak - self.base) / rise if rise > 0.0 else float("inf")
 
+    @property
+    def from_nothing(self) -> bool:
+        """Whether all that came before it is one value next to nothing, and it does not grow: the first level, not a spike."""
+        return self.before <= 1 and abs(self.base) < 1e-6 * abs(self.first) and self.growth < 10.0
+
     def state(self) -> dict[str, Any]:
         """Return the state as JSON-able values."""
         return asdict(self)

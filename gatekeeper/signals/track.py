@@ -32,7 +32,7 @@ class Track:
         self.name = name
         self.guess = guess
         self.sign = -1.0 if guess.direction < 0 else 1.0
-        self.watch = guess.role in ("loss", "eval") and guess.direction > 0 and guess.kind == "loss"
+        self.watch = guess.role in ("loss", "eval") and guess.kind == "loss"
         self.clear()
 
     def clear(self) -> None:
@@ -91,7 +91,7 @@ class Track:
             if spike.calm >= _CLOSE_AFTER:
                 self._close()
                 return
-        elif spike.values > _NEW_LEVEL_AFTER + spike.before and spike.far < spike.values >> 1:
+        elif spike.values > _NEW_LEVEL_AFTER + spike.before and (spike.far < spike.values >> 1 or spike.from_nothing):
             self._close()  # it never went far and it has lasted as long as all before it: a new level
             return
         else:
