@@ -2,112 +2,127 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
+import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from gatekeeper.backtest import Case, Outcome, is_manifest, read_manifest, replay, totals
-from gatekeeper.cli.options import objective_options, settings_for
-from gatekeeper.config import Settings, load_settings
+from gatekeeper.backtest import Outcome, replay, totals
+from gatekeeper.cli.options import CONFIG_FILE, Objective, deadline_option, json_or_text, with_objective
+from gatekeeper.cli.output import complain, say, unicode_output
+from gatekeeper.cli.progress import progress
+from gatekeeper.manifest import Case, is_manifest, read_manifest
 from gatekeeper.report.scoreboard import comparison_text, run_line, totals_text
 from gatekeeper.sources import SourceOptions
 from gatekeeper.strictjson import dumps
 
 __all__ = ["command"]
 
+NOTHING_READ = 2
+
 
 @click.command("backtest", short_help="Replay finished runs and score the gate on them.")
 @click.argument("sources", nargs=-1, required=True, metavar="MANIFEST.csv|SOURCE...")
-@objective_options
-@click.option("--compare", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="OTHER.toml", help="Also say what changes with this configuration.")
-@click.option("--deadline", type=click.FloatRange(min=0.1), default=60.0, show_default=True, metavar="S", help="Seconds after which a source counts as unreachable.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print.")
+@with_objective
+@click.option(
+    "--compare", type=CONFIG_FILE, metavar="FILE", help="Also say what another configuration changes."
+)
+@deadline_option
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=lambda: min(4, _processors()),
+    show_default="processors, at most 4",
+    metavar="N",
+    help="Judge with N processes.",
+)
+@json_or_text
 def command(
     *,
     sources: tuple[str, ...],
-    metric: str | None,
-    mode: str | None,
-    roles: dict[str, str],
-    config: Path | None,
-    baseline: str | None,
-    smoke: bool,
+    objective: Objective,
     compare: Path | None,
     deadline: float,
+    jobs: int,
     form: str,
-) -> None:
+) -> int:
     """Replay recorded runs row by row: what would have been stopped, when, why, and what that saves.
 
-    A manifest is a CSV with a column `source` (relative to it) and, where known, `expected` (stop, continue or flag), `metric`,
-    `mode`, `roles` (ROLE=KEY;ROLE=KEY), `group` and `budget_steps`. Anything else is read as for `check`: files, directories, W&B
-    runs or a whole W&B project.
+    A manifest is a CSV file with a column `source` (relative to it) and, where known, `expected` (stop,
+    continue or flag), `first_bad_step`, `metric`, `mode`, `roles` (ROLE=KEY;ROLE=KEY), `group` and
+    `budget_steps`. Anything else is read as for `check`: files, directories, W&B runs, or a whole W&B project
+    (wandb:entity/project).
+
+    Exit codes: 0 for a report, whatever it says; 2 for wrong usage, or if no run could be read.
     """
-    settings = settings_for(config, baseline, smoke)
-    settings = replace(settings, metric=metric or settings.metric, mode=mode or settings.mode, roles={**settings.roles, **roles})
+    settings = objective.settings()
+    other = objective.settings(compare) if compare is not None else None
+    if other is not None and "-" in sources:
+        raise click.UsageError("--compare reads every source twice: give a file in place of -")
     cases: list[Case] = []
     for source in sources:
         path = Path(source)
-        cases.extend(read_manifest(path) if is_manifest(path) else [Case(source)])
-    other = load_settings(compare) if compare is not None else None
+        cases += read_manifest(path) if is_manifest(path) else [Case(source)]
     options = SourceOptions(deadline_s=deadline)
     outcomes: list[Outcome] = []
-    with _progress(len(cases)) as tick:
-        for outcome in replay(cases, settings, options):
+    again: list[Outcome] = []
+    with progress(lambda: f"{len(outcomes) + len(again):,} runs judged"):
+        for outcome in replay(cases, settings, options, jobs=jobs):
             outcomes.append(outcome)
-            _echo(outcome, form)
-            tick(outcome.case)
-    result = totals(outcomes)
-    changes = _changes(outcomes, cases, other, options) if other is not None else []
-    if form == "json":
+            _print(outcome, form)
         if other is not None:
-            result["compare"] = {"config": str(compare), "changed": [{"source": a["source"], "from": a["decision"], "to": b["decision"], "reason": b["reason"]} for a, b in changes]}
-        click.echo(dumps(result))
-        return
-    click.echo("\n" + totals_text(result))
-    if other is not None:
-        click.echo("\n" + comparison_text(changes, str(compare)))
+            again += replay(cases, other, options, jobs=jobs)
+    _finish(totals(outcomes), outcomes, again, compare, form)
+    if any(outcome.record["decision"] != "ERROR" for outcome in outcomes):
+        return 0
+    complain("error", outcomes[0].record["reason"] if outcomes else "there are no runs to judge")
+    return NOTHING_READ
 
 
-def _echo(outcome: Outcome, form: str) -> None:
+def _processors() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def _print(outcome: Outcome, form: str) -> None:
     if form == "json":
-        click.echo(dumps(outcome.record))
+        say(dumps(outcome.record, ascii_only=True))
+    else:
+        say(run_line(outcome.record, outcome.curve, unicode=unicode_output()))
+
+
+def _finish(
+    result: dict[str, Any],
+    outcomes: Sequence[Outcome],
+    again: Sequence[Outcome],
+    compare: Path | None,
+    form: str,
+) -> None:
+    after, changed = totals(again), _changed(outcomes, again)
+    if form == "json":
+        if compare is not None:
+            result["compare"] = {"config": str(compare), "changed": changed, "totals": after}
+        say(dumps(result, ascii_only=True))
         return
-    encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower()
-    click.echo(run_line(outcome.record, _curve(outcome), unicode="utf" in encoding))
+    if compare is not None:
+        say("\n" + comparison_text(result, after, changed, str(compare)))
+    say("\n" + totals_text(result))
 
 
-def _curve(outcome: Outcome) -> object:
-    if outcome.judged is None:
-        return ()
-    gate = outcome.judged.gate
-    name = gate.roles.get("loss") or gate.roles.get("eval")
-    return gate.curve(name) if name else ()
-
-
-def _changes(outcomes: list[Outcome], cases: list[Case], other: Settings, options: SourceOptions) -> list[tuple[dict[str, object], dict[str, object]]]:
-    again = list(replay(cases, other, options))
+def _changed(outcomes: Sequence[Outcome], again: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """Return the runs that another configuration judges otherwise, or stops at another row."""
+    pairs = [(before.record, after.record) for before, after in zip(outcomes, again, strict=False)]
     return [
-        (before.record, after.record)
-        for before, after in zip(outcomes, again, strict=False)
-        if (before.record["decision"], before.record["row"]) != (after.record["decision"], after.record["row"])
+        {
+            "source": after["source"],
+            "expected": after["expected"],
+            "from": before["decision"],
+            "from_row": before["row"],
+            "to": after["decision"],
+            **{key: after[key] for key in ("row", "rows", "rule", "reason")},
+        }
+        for before, after in pairs
+        if (before["decision"], before["row"]) != (after["decision"], after["row"])
     ]
-
-
-class _progress:
-    """A counter on stderr for long work at a terminal; silent in a pipe."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._done, self._shown = total, 0, total > 20 and sys.stderr.isatty()
-
-    def __enter__(self) -> _progress:
-        return self
-
-    def __call__(self, case: Case) -> None:
-        self._done += 1
-        if self._shown:
-            click.echo(f"\r{self._done}/{self._total} runs judged", nl=False, err=True)
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            click.echo("\r\033[K", nl=False, err=True)
