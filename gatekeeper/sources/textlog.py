@@ -83,6 +83,7 @@ class TextLog:
         self._index = 0
         self._epoch: int | None = None  # of the last header "Epoch 3/20"
         self._epoch_total: str | None = None  # batches of that epoch's finished bar
+        self._epoch_keys: frozenset[str] = frozenset()  # and its metrics
         self._alarmed = False  # this epoch's moving bar showed NaN already
         self._redrawn: tuple[dict[str, object], str] | None = (
             None  # a finished bar that may be drawn once more
@@ -234,13 +235,14 @@ class TextLog:
             yield self._keras_finished(metrics, total)
 
     def _keras_finished(self, metrics: dict[str, object], total: str) -> Row:
-        if self._epoch is not None and self._epoch_total not in (None, total):
-            # A second finished bar, of another length, under the same header: model.evaluate().
+        again = self._epoch is not None and self._epoch_total is not None
+        if again and (self._epoch_total != total or not self._epoch_keys <= metrics.keys()):
+            # A second finished bar under the same header, of another length or with less in it: evaluate().
             metrics = {
                 key if key.startswith("val_") else f"eval_{key}": value for key, value in metrics.items()
             }
         else:
-            self._epoch_total = total
+            self._epoch_total, self._epoch_keys = total, frozenset(metrics)
         return self._keras_row(metrics)
 
     def _keras_row(self, metrics: dict[str, object]) -> Row:

@@ -146,6 +146,11 @@ def test_keras_bar_redrawn_by_backspaces_and_carriage_returns(text):
     ]
 
 
+def test_an_evaluation_as_long_as_an_epoch_is_told_by_what_it_lacks(text):
+    content = f"Epoch 1/1\n9/9 {BAR} - 1s - loss: 0.5 - val_loss: 0.4\n9/9 {BAR} - 1s - loss: 0.6\n"
+    assert text(content) == [(1, {"loss": 0.5, "val_loss": 0.4}), (1, {"eval_loss": 0.6})]
+
+
 def test_keras_shows_nan_in_the_middle_of_an_epoch_at_once(text):
     content = f"Epoch 1/1\n  1/9 [>...] - ETA: 1s - loss: 2.0\r  2/9 [>...] - ETA: 1s - loss: nan\r  3/9 [>..] - ETA: 1s - loss: nan\r9/9 {BAR} - 1s - loss: nan\n"
     assert text(content) == [(1, {"loss": "NaN"}), (1, {"loss": "NaN"})]
