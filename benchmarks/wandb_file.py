@@ -18,8 +18,8 @@ WRITER = """
 import sys, wandb
 run = wandb.init(entity="bench", project="bench", mode="offline")
 for i in range(int(sys.argv[1])):
-    run.log({"loss": 1 / (i + 1), "acc": i / 2e4, "lr": 1e-3, "grad_norm": 2.5 + i * 1e-5, "eval/loss": 1.1 / (i + 1),
-             "epoch": i // 100})
+    run.log({"loss": 1 / (i + 1), "acc": i / 2e4, "lr": 1e-3, "grad_norm": 2.5 + i * 1e-5,
+             "eval/loss": 1.1 / (i + 1), "epoch": i // 100})
 run.finish()
 """
 

@@ -20,26 +20,19 @@ RunSdk = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
-def sdk_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The SDK's settings for this process. It reads most of them once, so they hold for all tests here."""
-    home = tmp_path_factory.mktemp("sdk")
-    backend = Backend()
-    wanted = {**backend.env(home), "HOME": str(home), "WANDB_SILENT": "true"}
-    backend.stop()
-    del wanted["WANDB_BASE_URL"], wanted["WANDB_ENTITY"], wanted["WANDB_PROJECT"]
-    with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("WANDB_")]:
-            patch.delenv(name)
-        for name, value in wanted.items():
-            patch.setenv(name, value)
-        yield home
+def sdk_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the SDK in this process keeps its files; it reads most settings once, in the first test."""
+    return tmp_path_factory.mktemp("sdk")
 
 
 @pytest.fixture
 def backend(sdk_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     """A W&B server on loopback, which the SDK in this process is pointed at."""
     server = Backend()
-    monkeypatch.setenv("WANDB_BASE_URL", server.base_url)
+    for name in [name for name in os.environ if name.startswith(("WANDB_", "GATEKEEPER_"))]:
+        monkeypatch.delenv(name)
+    for name, value in {**server.env(sdk_home), "HOME": str(sdk_home), "WANDB_SILENT": "true"}.items():
+        monkeypatch.setenv(name, value)
     yield server
     server.stop()
     assert server.state.unknown == []

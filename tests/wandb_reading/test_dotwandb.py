@@ -161,7 +161,7 @@ def test_a_cut_file_yields_the_rows_before_the_cut(offline_run: Path, tmp_path: 
     whole = offline_file(offline_run).read_bytes()
     cut = tmp_path / "run-cut.wandb"
     before = 0
-    for end in [*range(0, 60), *range(60, len(whole), 4999), len(whole)]:
+    for end in [*range(0, 60, 3), *range(60, len(whole), 9973), len(whole)]:
         cut.write_bytes(whole[:end])
         source = DotWandbSource(cut, LIVE)
         rows = list(source.rows())
