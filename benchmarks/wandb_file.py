@@ -36,7 +36,7 @@ def main() -> None:
             found = sum(1 for _ in DotWandbSource(file).rows())
             best = min(best, time.process_time() - started)
         print(
-            f"{found} rows, {file.stat().st_size / 1e6:.1f} MB, {best:.2f} s of CPU: {found / best:,.0f} rows/s"
+            f"{found} rows, {file.stat().st_size / 1e6:.1f} MB, {best:.2f} s CPU: {found / best:,.0f} rows/s"
         )
         if found != rows:
             sys.exit(f"expected {rows} rows")

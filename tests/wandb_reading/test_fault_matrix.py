@@ -61,7 +61,7 @@ def look(source: Any, gate: Gate) -> int:
 
 
 def look_after(source: Any, gate: Gate) -> int:
-    """Look again after a fault. On a starved machine a healthy server may need more than the short deadline."""
+    """Look again after a fault; a starved machine may need more than the short deadline for that."""
     for _ in range(3):
         try:
             return look(source, gate)
