@@ -3,9 +3,9 @@
     python benchmarks/flip_rate.py            # 200 repeats of each kind, a few minutes on one core
     python benchmarks/flip_rate.py --repeats 20
 
-Each repeat trains examples/github_smoke with a seed of its own: other data, other order, other initial weights. A
-flip is a verdict other than the kind's expected one. The verdicts are those of `gatekeeper check --smoke` with
-default rules, without and with the example's baseline.
+Each repeat trains examples/github_smoke with a seed of its own: other data, other order, other initial
+weights. A flip is a verdict other than the kind's expected one. The verdicts are those of `gatekeeper check
+--smoke` with default rules, without and with the example's baseline.
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--repeats", type=int, default=200)
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
+    parser.add_argument("--kind", choices=sorted(KINDS), help="this kind alone")
     parser.add_argument("--list-flips", action="store_true", help="print each flip's seed and reason")
     options = parser.parse_args()
     module, baseline = trainer(), load_baseline(EXAMPLE / "gatekeeper-baseline.json")
@@ -77,12 +79,14 @@ def main() -> None:
     print("| training | baseline | expected | flips | verdicts | by |")
     print("|---|---|---|---|---|---|")
     for kind, (fault, steps, *expected) in KINDS.items():
+        if options.kind not in (None, kind):
+            continue
         counts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
         rules: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
         flips: list[str] = []
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "train.jsonl"
-            for seed in range(FIRST_SEED, FIRST_SEED + options.repeats):
+            for seed in range(options.first_seed, options.first_seed + options.repeats):
                 module.train(log, seed=seed, steps=steps, fault=fault)
                 for i, against in enumerate((None, baseline)):
                     verdict = judge(log, against)

@@ -58,9 +58,9 @@ class Expected(NamedTuple):
     def margin(self, z: float) -> float | None:
         """Return how far from the mean one more run of the same kind may well be; None without a spread.
 
-        A new run lies farther off on one side with the probability of ``z`` standard normal deviations. The spread
-        is itself an estimate from ``n`` runs, so few runs give a wide margin: Student's t with n - 1 degrees of
-        freedom (Wallace's approximation) times the spread times sqrt(1 + 1/n).
+        A new run lies farther off on one side with the probability of ``z`` standard normal deviations. The
+        spread is itself an estimate from ``n`` runs, so few runs give a wide margin: Student's t with n - 1
+        degrees of freedom (Wallace's approximation) times the spread times sqrt(1 + 1/n).
         """
         if self.spread is None or self.n < 2:
             return None

@@ -78,7 +78,7 @@ def worse_than_baseline(run: RunState) -> Finding | None:
     """The objective is significantly worse than the baseline.
 
     Formula: level worse than the baseline by 3 of its standard deviations over runs (more where it is of few runs: a prediction interval;
-    10% of it where the spread is not known) and by 3 of its own standard errors, past the first 30% of the budget. Source: the table of the training check. Wrong when the baseline was
+    10% of it where the spread is not known; 4 in a smoke run) and by 3 of its own standard errors, past the first 30% of the budget. Source: the table of the training check. Wrong when the baseline was
     made on other data; record it again.
     """
     found = _behind(run)
@@ -144,7 +144,7 @@ def _behind(run: RunState, share: float = 1.0) -> tuple[Track, float, float, flo
         found = settings.baseline.expected_at(track.name, _position(run, settings.baseline.axis))
         if found is None:
             return None
-        expected, allowed = found.mean, found.margin(limits.baseline_z)
+        expected, allowed = found.mean, found.margin(limits.smoke_z if settings.smoke else limits.baseline_z)
         last = settings.baseline.metrics[track.name].final.step
         early = _position(run, settings.baseline.axis) < limits.early_share * last
     else:

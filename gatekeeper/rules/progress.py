@@ -138,7 +138,7 @@ def smoke_no_decrease(run: RunState) -> Finding | None:
 
     Formula: after 8 values or more, the mean of the last quarter against the mean of the first quarter, in standard errors (4 needed), and
     against ``required_decrease`` where that is set. A loss that did not move at all (frozen) is clearly bad, and so is one that rose
-    (from 40 values on: the last quarter lies above the first, value by value); one that moved less than its noise is unsure. Source: what a short run can show. Wrong when the run is too short to learn; give it more steps.
+    (from 40 values on: each value of the last quarter is above those of the first by more than their range); one that moved less than its noise is unsure. Source: what a short run can show. Wrong when the run is too short to learn; give it more steps.
     """
     settings, track = run.settings, run.loss
     if not settings.smoke or track is None:
@@ -155,8 +155,9 @@ def smoke_no_decrease(run: RunState) -> Finding | None:
     if max(values) == min(values):
         return bad("smoke-no-decrease", run, track, track.last, None, f"{track.name} is exactly {number(track.last)} in every row: nothing is being trained")
     spread = (max(_variance(first), _variance(last)) * 2.0 / quarter) ** 0.5
-    if quarter >= 10 and min(last) > max(first):
-        return bad("smoke-no-decrease", run, track, min(last), max(first), f"{track.name} rose: each of its last {quarter} values is above all of its first {quarter}")
+    above = 2.0 * max(first) - min(first)
+    if quarter >= 10 and min(last) > above:
+        return bad("smoke-no-decrease", run, track, min(last), above, f"{track.name} rose: each of its last {quarter} values is far above all of its first {quarter}")
     if fall < settings.thresholds.smoke_z * spread:
         return unsure(
             "smoke-no-decrease", run, track, fall, settings.thresholds.smoke_z * spread,
