@@ -60,9 +60,13 @@ def thresholds_of(name: str, settings: Settings) -> list[Threshold]:
     """Return the thresholds that a rule reads, with the values in force."""
     check = RULES.get(name)
     used = _BY_SIGNAL.get(name, set()) | (_read_by(inspect.unwrap(check), set()) if check else set())
+    default = Thresholds()
     return [
         Threshold(
-            item.name, getattr(settings.thresholds, item.name), float(item.default), item.metadata["help"]
+            item.name,
+            getattr(settings.thresholds, item.name),
+            getattr(default, item.name),
+            item.metadata["help"],
         )
         for item in fields(Thresholds)
         if item.name in used
