@@ -50,6 +50,11 @@ class Link:
         self._stopper = weakref.ref(stopper)
 
 
+STALL = (
+    "gatekeeper: Ray's synchronous PopulationBasedTraining (synch=True) waits for ever when a trial is "
+    "stopped, by whatever stopper, while all others already wait for it; use synch=False"
+)
+
 _LINKS: dict[str, Link] = {}
 _announced: list[str] = []
 

@@ -6,13 +6,14 @@ import contextlib
 import gc
 import logging
 import sys
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gatekeeper.text import for_terminal, shorten
 from ray.tune import Callback
 
-from gatekeeper_ray.active import Link, TrialFacts, link, newest
+from gatekeeper_ray.active import STALL, Link, TrialFacts, link, newest
 
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial
@@ -24,6 +25,7 @@ __all__ = ["GatekeeperCallback"]
 logger = logging.getLogger("gatekeeper_ray")
 
 LINES_OF_SUMMARY = 20
+STALL_S = 60.0
 
 
 class GatekeeperCallback(Callback):
@@ -49,6 +51,9 @@ class GatekeeperCallback(Callback):
         self._errors: dict[str, str] = {}
         self._counts = {"started": 0, "ended": 0, "failed": 0, "recovered": 0}
         self._faults = 0
+        self._results_seen = 0
+        self._quiet_since = 0.0
+        self._stall_said = False
 
     # What Ray calls
 
@@ -114,6 +119,23 @@ class GatekeeperCallback(Callback):
             here = self._link()
             if here is not None and here.stopper is not None:
                 here.stopper.trial_saved(trial.trial_id, str(checkpoint.path))
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """Say so when nothing goes on any more because a scheduler waits for a trial that was stopped."""
+        with self._guarded():
+            here = self._link()
+            stopper = here.stopper if here is not None else None
+            if stopper is None or self._stall_said:
+                return
+            if stopper.results_seen != self._results_seen:
+                self._results_seen = stopper.results_seen
+                self._quiet_since = time.monotonic()
+            elif time.monotonic() - self._quiet_since > STALL_S and stopper.stopped_by:
+                self._quiet_since = time.monotonic()
+                live = {trial.status for trial in trials} - {"TERMINATED", "ERROR"}
+                if live == {"PAUSED"}:
+                    self._stall_said = True
+                    logger.error("%s; to go on, press Ctrl-C once and restore the experiment", STALL)
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Say what was stopped, when and why, and what went wrong."""

@@ -21,7 +21,7 @@ from gatekeeper.verdict import Decision, Judgment, Verdict
 from ray.tune.stopper import Stopper
 
 from gatekeeper_ray import breaker as circuit
-from gatekeeper_ray.active import Link, announce, link
+from gatekeeper_ray.active import STALL, Link, announce, link
 from gatekeeper_ray.objective import Objective, ReportObjective
 from gatekeeper_ray.results import config_digest, row_of
 from gatekeeper_ray.stop_notes import Savings, StopNotes
@@ -148,6 +148,8 @@ class GatekeeperStopper(Stopper):
         mode = tune_config.mode or getattr(scheduler, "_mode", None)
         if getattr(scheduler, "_time_attr", None) == "training_iteration":
             arguments.setdefault("budget_rows", getattr(scheduler, "_max_t", None))
+        if getattr(scheduler, "_synch", False):
+            logger.warning(STALL)
         arguments.setdefault("metric", metric)
         arguments.setdefault("mode", mode)
         return cls(**arguments)
@@ -392,6 +394,11 @@ class GatekeeperStopper(Stopper):
     def notes_directory(self) -> Path:
         """Where the notes are."""
         return self._notes.directory
+
+    @property
+    def results_seen(self) -> int:
+        """How many results were judged so far."""
+        return self._calls
 
     @property
     def given_up(self) -> str | None:
