@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper import strictjson
+from gatekeeper.errors import GatekeeperError
 
 from gatekeeper_wandb import events
 from gatekeeper_wandb.options import GateOptions
@@ -52,9 +53,7 @@ def _as_file(config: object, directory: Path) -> Path | None:
     if config is None or isinstance(config, Path):
         return config
     if not isinstance(config, Mapping):
-        raise TypeError(
-            "in command mode the configuration is a file or a mapping: the trials are other processes"
-        )
+        raise GatekeeperError("without a function, config must be a file or a mapping: trials are processes")
     path = directory / "gatekeeper.toml"
     path.write_text(_toml(config), encoding="utf-8")
     return path
@@ -62,16 +61,15 @@ def _as_file(config: object, directory: Path) -> Path | None:
 
 def _toml(config: Mapping[str, Any]) -> str:
     """Return a mapping of settings as TOML (JSON's scalars and arrays are TOML's)."""
-    flat = [
-        f"{_key(key)} = {strictjson.dumps(value)}"
-        for key, value in config.items()
-        if not isinstance(value, Mapping)
-    ]
-    for name, table in config.items():
-        if isinstance(table, Mapping):
-            flat += [f"[{_key(name)}]"]
-            flat += [f"{_key(key)} = {strictjson.dumps(value)}" for key, value in table.items()]
-    return "\n".join(flat) + "\n"
+    tables = {name: value for name, value in config.items() if isinstance(value, Mapping)}
+    lines = _lines({name: value for name, value in config.items() if name not in tables})
+    for name, table in tables.items():
+        lines += [f"[{_key(name)}]", *_lines(table)]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(table: Mapping[str, Any]) -> list[str]:
+    return [f"{_key(key)} = {strictjson.dumps(value)}" for key, value in table.items() if value is not None]
 
 
 def _key(key: object) -> str:
@@ -119,7 +117,8 @@ def _take(trials: Trials, told: list[dict[str, Any]]) -> None:
             continue
         kind = event["event"]
         if kind == "fault":
-            trials.faults.append(str(event.get("error")))
+            count = event.get("count")
+            trials.faults.add(str(event.get("error")), count if isinstance(count, int) else 1)
         elif kind == "error" and trial.error is not None:
             trial.error = str(event.get("error"))
         elif kind in ("attached", "verdict", "stop"):

@@ -128,8 +128,8 @@ def _note(run: Any, watch: RunWatch, verdict: Verdict) -> dict[str, Any]:
         # The server that it is synced to fixes the URL; until then the directory is all that is known.
         extra["offline"] = "the run has a URL after `wandb sync` of its directory"
         extra["offline_directory"] = str(run.settings.sync_dir)
-    if watch.faults:
-        extra["gate_faults"] = len(watch.faults)
+    if watch.faults.count:
+        extra["gate_faults"] = watch.faults.count
     project = "/".join(str(part) for part in (run.entity, run.project) if part)
     return stop_note(
         verdict,

@@ -9,7 +9,7 @@ all its trials, and how a trial failed.
 ``{"event": "verdict", "pid": 12, "run_id": "…", "verdict": {…}}``  at the end of a run that was not stopped
 ``{"event": "stop", "pid": 12, "run_id": "…", "verdict": {…}}``
 ``{"event": "error", "pid": 12, "run_id": "…", "error": "RuntimeError: …"}``  what the process failed with
-``{"event": "fault", "pid": 12, "run_id": "…", "error": "…"}``  a fault of the gate; the run goes on
+``{"event": "fault", "pid": 12, "run_id": "…", "error": "…", "count": 1}``  faults of the gate itself
 """
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ class _Wrapped:
         except BaseException as fault:
             # The run that was opened last decides: after a stop, what is still raised is its echo.
             if gating.current is None or gating.current.stopped is None:
-                trial.error = failure_text(fault)
+                if not (isinstance(fault, SystemExit) and not fault.code):
+                    trial.error = failure_text(fault)
                 raise
         finally:
             self._thread.leave()

@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from gatekeeper.notes import notes_dir
@@ -24,7 +24,7 @@ from gatekeeper.verdict import Verdict
 from gatekeeper_wandb import tboard
 from gatekeeper_wandb.ending import end_run, is_stopped
 from gatekeeper_wandb.options import GateOptions
-from gatekeeper_wandb.watch import RunStopped, RunWatch
+from gatekeeper_wandb.watch import Faults, RunStopped, RunWatch
 
 __all__ = ["Gating", "active", "gated", "patch"]
 
@@ -44,7 +44,7 @@ class Gating:
         self.options = options
         self.notes = options.notes or notes_dir()
         self.current: RunWatch | None = None
-        self.faults: list[str] = []
+        self.faults = Faults()
         self.attached: Callable[[RunWatch], None] = _ignore
         self.stopped: Callable[[RunWatch, Verdict], None] = _ignore
         self.ended: Callable[[RunWatch], None] = _ignore
@@ -60,7 +60,7 @@ class Gating:
                     return known[0]
                 return self._begin(run, run_id)
         except Exception as fault:  # noqa: BLE001 - a plugin never raises into a run
-            self.faults.append(f"a run could not be gated: {type(fault).__name__}: {fault}")
+            self.faults.add(f"a run could not be gated: {type(fault).__name__}: {fault}")
             return None
 
     def _begin(self, run: Any, run_id: str) -> RunWatch:
@@ -71,28 +71,29 @@ class Gating:
         return watch
 
     def finished(self, run: Any) -> None:
-        """Forget a run that ended otherwise than by the gate."""
-        with _lock:
-            known = self._watches.pop(str(getattr(run._settings, "run_id", "")), None)
-        if known is not None and known[0].stopped is None:
-            self.faults.extend(known[0].faults)
-            self.ended(known[0])
+        """Forget a run that has ended."""
+        try:
+            with _lock:
+                known = self._watches.pop(str(run._settings.run_id), None)
+            if known is not None and known[0].stopped is None:
+                self.faults.take(known[0].faults)
+                self.ended(known[0])
+        except Exception as fault:  # noqa: BLE001 - a plugin never raises into a run
+            self.faults.add(f"after a run: {type(fault).__name__}: {fault}")
 
     def stop(self, run: Any, watch: RunWatch, verdict: Verdict) -> None:
         """End the run and raise :class:`RunStopped`; only the first caller does."""
         if not watch.claim(verdict):
             return
         watch.leave()
-        where = f" at step {verdict.step:g}" if verdict.step is not None else ""
-        name = for_terminal(run.name or watch.run_id)
-        reason = for_terminal(redact_text(verdict.reason))
-        print(f"gatekeeper: STOP {name}{where}: {reason} ({verdict.rule})", file=sys.stderr, flush=True)
+        with suppress(Exception):  # a closed stderr
+            _say(run, verdict)
         end_run(run, watch, verdict, self.notes)
-        self.faults.extend(watch.faults)
+        self.faults.take(watch.faults)
         try:
             self.stopped(watch, verdict)
         except Exception as fault:  # noqa: BLE001 - the run is finished: nothing may come between it and its end
-            self.faults.append(f"{type(fault).__name__}: {fault}")
+            self.faults.add(f"after a stop: {type(fault).__name__}: {fault}")
         raise RunStopped(verdict.reason)
 
     def row(self, run: Any, step: float | None, metrics: Any, send: Callable[[], Any]) -> Any:
@@ -109,6 +110,13 @@ class Gating:
         if verdict is not None and verdict.stopped:
             self.stop(run, watch, verdict)
         return sent
+
+
+def _say(run: Any, verdict: Verdict) -> None:
+    where = f" at step {verdict.step:g}" if verdict.step is not None else ""
+    reason = for_terminal(redact_text(verdict.reason))
+    name = for_terminal(run.name or run.id)
+    print(f"gatekeeper: STOP {name}{where}: {reason} ({verdict.rule})", file=sys.stderr, flush=True)
 
 
 def _ignore(*args: Any) -> None:

@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from types import ModuleType, TracebackType
 
 from gatekeeper.verdict import Verdict
@@ -68,18 +69,20 @@ class _Process:
 
     def ended(self, watch: RunWatch) -> None:
         tell("verdict", run_id=watch.run_id, verdict=verdict_json(watch.gate.verdict))
-        for fault in watch.faults[:1]:
-            tell("fault", run_id=watch.run_id, error=fault, count=len(watch.faults))
+        self._tell_faults(watch)
 
     def stopped(self, watch: RunWatch, verdict: Verdict) -> None:
         self._stopped_in = os.getpid()
         tell("stop", run_id=watch.run_id, verdict=verdict_json(verdict))
-        for fault in watch.faults[:1]:
-            tell("fault", run_id=watch.run_id, error=fault, count=len(watch.faults))
+        self._tell_faults(watch)
         main = threading.main_thread()
         if threading.current_thread() is not main and main.ident is not None:
             watch.leave(main.ident)
         threading.Thread(target=self._see_to_it, args=(threading.get_ident(),), daemon=True).start()
+
+    def _tell_faults(self, watch: RunWatch) -> None:
+        if watch.faults.count:
+            tell("fault", run_id=watch.run_id, error=watch.faults.kinds[0], count=watch.faults.count)
 
     def _see_to_it(self, thread: int) -> None:
         """End the process for good if it does not end by itself."""
@@ -93,9 +96,8 @@ class _Process:
             if not _Delivered.seen:
                 signal.pthread_kill(main, signal.SIGINT)
         time.sleep(max(0.0, grace - (time.monotonic() - began)))
-        print(
-            f"gatekeeper: the program did not end within {grace:g} s of its stop", file=sys.stderr, flush=True
-        )
+        with suppress(Exception):  # a closed stderr
+            print(f"gatekeeper: the program did not end within {grace:g} s of its stop", file=sys.stderr)
         self._exit()
 
     def _exit(self) -> None:

@@ -63,17 +63,20 @@ class GateOptions:
         """Return the options with the configuration read and the notes' directory made absolute.
 
         Raises:
-            ConfigError: The configuration cannot be used.
+            GatekeeperError: The options or the configuration cannot be used.
 
         """
         config = self.config
         if config is None or isinstance(config, Path):
             config = load_settings(config, Path.cwd())
-        return replace(self, config=config, notes=notes_dir(self.notes, config))
+        options = replace(self, config=config, notes=notes_dir(self.notes, config))
+        options.make_gate()  # what is wrong with them is to be said now, not at the first row
+        return options
 
     def with_objective(self, metric: str | None, mode: str | None) -> GateOptions:
         """Return the options with the sweep's objective where the user named none."""
-        configured = getattr(self.config, "metric", None) if self.config is not None else None
+        given = self.config
+        configured = given.get("metric") if isinstance(given, Mapping) else getattr(given, "metric", None)
         if self.metric is not None or configured is not None or metric is None:
             return self
         return replace(self, metric=metric, mode=self.mode or mode)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from gatekeeper.redact import redact_text
 from gatekeeper.text import for_terminal, shorten
 
+from gatekeeper_wandb.watch import Faults
+
 __all__ = ["Trial", "Trials", "failure_text"]
 
 MIN_ALIKE = 2  # one failed trial says nothing about the machine
@@ -39,7 +41,7 @@ class Trials:
     """All trials of one agent, in order."""
 
     trials: list[Trial] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
+    faults: Faults = field(default_factory=Faults)
 
     def begin(self, run_id: str) -> Trial:
         """Note a trial that starts."""
@@ -91,9 +93,11 @@ class Trials:
                 f"{len(ungated)} of the trials that did not fail logged no metrics that could be judged; "
                 "see docs/wandb.md, 'When a trial is not gated'"
             )
-        if self.faults:
-            first = for_terminal(shorten(redact_text(self.faults[0]), 300))
-            told.append(f"{len(self.faults)} faults of the gate itself, the runs went on; the first: {first}")
+        if self.faults.count:
+            first = for_terminal(shorten(redact_text(self.faults.kinds[0]), 300))
+            told.append(
+                f"faults of the gate itself: {self.faults.count}, the runs went on; the first: {first}"
+            )
         return told
 
 

@@ -12,7 +12,7 @@ from gatekeeper.gate import Gate
 from gatekeeper.metrics import flatten
 from gatekeeper.verdict import Verdict
 
-__all__ = ["RunStopped", "RunWatch"]
+__all__ = ["Faults", "RunStopped", "RunWatch"]
 
 logger = logging.getLogger("gatekeeper.wandb")
 
@@ -31,6 +31,33 @@ class RunStopped(SystemExit):
     def __str__(self) -> str:
         return self.reason
 
+    def __reduce__(self) -> tuple[type[RunStopped], tuple[str]]:
+        return type(self), (self.reason,)
+
+
+class Faults:
+    """Faults of the gate itself: counted, and the first few kinds kept."""
+
+    KEPT = 10
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.kinds: list[str] = []
+
+    def add(self, text: str, count: int = 1) -> bool:
+        """Count a fault; True where it is of a new kind."""
+        self.count += count
+        new = text not in self.kinds and len(self.kinds) < self.KEPT
+        if new:
+            self.kinds.append(text)
+        return new
+
+    def take(self, other: Faults) -> None:
+        """Count another's faults as well."""
+        for text in other.kinds:
+            self.add(text, 0)
+        self.count += other.count
+
 
 class RunWatch:
     """The gate of one run. Never raises into the run: a fault of the gate is counted and the run goes on."""
@@ -39,7 +66,7 @@ class RunWatch:
         self.run_id = run_id
         self.gate = gate
         self.stopped: Verdict | None = None
-        self.faults: list[str] = []
+        self.faults = Faults()
         self.began = time.monotonic()
         self._lock = threading.RLock()
         self._threads: set[int] = set()
@@ -69,8 +96,7 @@ class RunWatch:
     def fault(self, what: str, fault: BaseException) -> None:
         """Count a fault of the gate and log it (each kind once as a warning, then quietly)."""
         text = f"{what}: {type(fault).__name__}: {fault}"
-        level = logging.DEBUG if text in self.faults else logging.WARNING
-        self.faults.append(text)
+        level = logging.WARNING if self.faults.add(text) else logging.DEBUG
         logger.log(level, "%s (run %s; the run goes on)", text, self.run_id)
 
     def leave(self, thread: int | None = None) -> None:

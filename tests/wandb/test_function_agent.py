@@ -37,9 +37,7 @@ def test_eight_trials_of_which_four_are_broken(sweeping: Any) -> None:
             assert math.isnan(run.rows[-1]["loss"])
         else:
             assert BAD_ROW < len(run.rows) < ROWS / 2
-            assert run.rows[-1]["loss"] == 10 ** (
-                len(run.rows) - 1 - BAD_ROW
-            )  # no row after it
+            assert run.rows[-1]["loss"] == 10 ** (len(run.rows) - 1 - BAD_ROW)  # no row after it
 
     notes = {note["run_id"]: note for note in sweeping.notes()}
     assert len(sweeping.notes()) == len(notes) == 4

@@ -27,4 +27,6 @@ if sys.argv[3:] == ["plain"]:
 else:
     trials = gatekeeper_wandb.agent(sweep, function=trial, count=count)
     told = [[one.run_id, one.stopped_by, one.error, one.gated] for one in trials.trials]
-    print("REPORT", json.dumps({"trials": told, "faults": trials.faults, "common": trials.common_error}))
+    print(
+        "REPORT", json.dumps({"trials": told, "faults": trials.faults.kinds, "common": trials.common_error})
+    )
