@@ -14,6 +14,7 @@ from gatekeeper.cli.options import CONFIG_FILE, Objective, deadline_option, json
 from gatekeeper.cli.output import complain, say, unicode_output
 from gatekeeper.cli.progress import progress
 from gatekeeper.manifest import Case, is_manifest, read_manifest
+from gatekeeper.redact import redact
 from gatekeeper.report.scoreboard import comparison_text, run_line, totals_text
 from gatekeeper.sources import SourceOptions
 from gatekeeper.strictjson import dumps
@@ -74,7 +75,7 @@ def command(
             _print(outcome, form)
         if other is not None:
             again += replay(cases, other, options, jobs=jobs)
-    _finish(totals(outcomes), outcomes, again, compare, form)
+    _finish(outcomes, again, compare, form)
     if any(outcome.record["decision"] != "ERROR" for outcome in outcomes):
         return 0
     complain("error", outcomes[0].record["reason"] if outcomes else "there are no runs to judge")
@@ -93,21 +94,17 @@ def _print(outcome: Outcome, form: str) -> None:
         say(run_line(outcome.record, outcome.curve, unicode=unicode_output()))
 
 
-def _finish(
-    result: dict[str, Any],
-    outcomes: Sequence[Outcome],
-    again: Sequence[Outcome],
-    compare: Path | None,
-    form: str,
-) -> None:
-    after, changed = totals(again), _changed(outcomes, again)
+def _finish(outcomes: Sequence[Outcome], again: Sequence[Outcome], compare: Path | None, form: str) -> None:
+    result = totals(outcomes)
+    if compare is not None:
+        changed = _changed(outcomes, again)
+        result["compare"] = {"config": str(compare), "changed": changed, "totals": totals(again)}
+    result = redact(result)
     if form == "json":
-        if compare is not None:
-            result["compare"] = {"config": str(compare), "changed": changed, "totals": after}
         say(dumps(result, ascii_only=True))
         return
     if compare is not None:
-        say("\n" + comparison_text(result, after, changed, str(compare)))
+        say("\n" + comparison_text(result))
     say("\n" + totals_text(result))
 
 

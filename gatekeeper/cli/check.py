@@ -16,6 +16,7 @@ from gatekeeper.config import Settings
 from gatekeeper.errors import GatekeeperError, Unreachable
 from gatekeeper.gate import Gate
 from gatekeeper.judging import Judged, judge_source
+from gatekeeper.redact import redact_text
 from gatekeeper.report import RunReport
 from gatekeeper.report.record import verdict_record
 from gatekeeper.report.terminal import clean, run_text
@@ -77,13 +78,13 @@ def command(
     reports: list[RunReport] = []
     for judged in _judged(sources, chain, SourceOptions(deadline_s=deadline), settings):
         _warn(judged)
-        report = _report(judged, notes_path, settings)
-        _print(report, form, first=not reports)
-        reports.append(report)
+        reports.append(_report(judged, notes_path, settings))
+        _print(reports, form)
     _finish(reports, form)
-    decisions = [report.record["decision"] for report in reports]
-    code = next((code for decision, code in EXIT_CODES.items() if decision in decisions), 0)
-    return code if code == EXIT_CODES["ERROR"] or not exit_zero else 0
+    decisions = {report.record["decision"] for report in reports}
+    if exit_zero:
+        decisions -= {"STOP", "WAIT"}
+    return next((code for decision, code in EXIT_CODES.items() if decision in decisions), 0)
 
 
 def _judged(
@@ -130,7 +131,8 @@ def _report(judged: Judged, notes_path: Path | None, settings: Settings) -> RunR
     note = None
     if notes_path is not None and judged.gate.verdict.stopped:
         note = _note(judged, notes_path, settings)
-    return RunReport(verdict_record(judged), judged.gate.curve(name) if name else (), name, note)
+    curve = judged.gate.curve(name) if name else ()
+    return RunReport(verdict_record(judged), curve, redact_text(name) if name else None, note)
 
 
 def _note(judged: Judged, directory: Path, settings: Settings) -> Path | None:
@@ -156,12 +158,15 @@ def _note(judged: Judged, directory: Path, settings: Settings) -> Path | None:
     return journal.path
 
 
-def _print(report: RunReport, form: str, *, first: bool) -> None:
+def _print(reports: Sequence[RunReport], form: str) -> None:
+    """Print the latest report if the format needs no other; as text, an error is on standard error."""
+    report = reports[-1]
     if form == "json":
         from gatekeeper.strictjson import dumps
 
         say(dumps(report.record, ascii_only=True))
-    elif form == "text" and report.record["decision"] != "ERROR":  # which stands on standard error
+    elif form == "text" and report.record["decision"] != "ERROR":
+        first = all(earlier.record["decision"] == "ERROR" for earlier in reports[:-1])
         say(("" if first else "\n") + run_text(report, unicode=unicode_output()))
 
 

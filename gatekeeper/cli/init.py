@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from gatekeeper.cli.output import say
 from gatekeeper.config import FILE_NAME, Thresholds
 from gatekeeper.errors import GatekeeperError
 from gatekeeper.table import TABLE
@@ -69,4 +70,4 @@ def command(path: Path, force: bool) -> None:
         raise GatekeeperError(f"{path} exists already; use --force to overwrite it") from None
     except OSError as fault:
         raise GatekeeperError(f"{path} cannot be written: {fault.strerror or fault}") from fault
-    click.echo(f"wrote {click.format_filename(path)}: uncomment what you want to change")
+    say(f"wrote {click.format_filename(path)}: uncomment what you want to change")

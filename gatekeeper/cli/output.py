@@ -34,7 +34,7 @@ def say(text: str, *, nl: bool = True) -> None:
 
     """
     try:
-        click.echo(text, nl=nl)
+        click.echo(text, sys.stdout, nl=nl)  # the stream itself: click would write UTF-8 to an ASCII one
     except BrokenPipeError:
         discard_stdout()
     except OSError as fault:
@@ -48,7 +48,7 @@ def complain(kind: str, text: object) -> None:
     from gatekeeper.text import for_terminal
 
     with suppress(OSError):
-        click.echo(f"gatekeeper: {kind}: {for_terminal(redact_text(text))}", err=True)
+        click.echo(f"gatekeeper: {kind}: {for_terminal(redact_text(text))}", sys.stderr)
 
 
 def discard_stdout() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from gatekeeper.cli.options import CONFIG_FILE, json_or_text
+from gatekeeper.cli.output import say
 from gatekeeper.config import Settings, load_settings
 from gatekeeper.errors import GatekeeperError
 from gatekeeper.rulebook import action_of, as_json, explanation, thresholds_of
@@ -39,7 +40,7 @@ def command(name: str | None, config: Path | None, form: str) -> None:
         raise GatekeeperError(f"there is no rule {name!r}; {hint}")
     if form == "json":
         for row in TABLE if name is None else (row_of(name),):
-            click.echo(dumps(as_json(row, settings), ascii_only=True))
+            say(dumps(as_json(row, settings), ascii_only=True))
     elif name is None:
         _print_table(settings)
     else:
@@ -50,21 +51,21 @@ def _print_table(settings: Settings) -> None:
     def line(rule: str, judgment: str, decision: str, signal: str) -> str:
         return f"{rule:{max(map(len, RULE_NAMES))}}  {judgment:20}  {decision:24}  {signal}"
 
-    click.echo(click.style(line("rule", "judgment", "decision", "what is seen"), bold=True))
+    say(click.style(line("rule", "judgment", "decision", "what is seen"), bold=True))
     for row in TABLE:
-        click.echo(line(row.rule, row.judgment, action_of(row, settings), row.signal))
-    click.echo(
+        say(line(row.rule, row.judgment, action_of(row, settings), row.signal))
+    say(
         "\nREVIEW asks the second opinion; REPORT is written down only. `gatekeeper rules NAME` explains one."
     )
 
 
 def _print_rule(row: Row, settings: Settings) -> None:
-    click.echo(f"{click.style(row.rule, bold=True)}: {row.signal}")
-    click.echo(f"judgment {row.judgment}, decision {action_of(row, settings)}\n")
-    click.echo(explanation(row.rule))
+    say(f"{click.style(row.rule, bold=True)}: {row.signal}")
+    say(f"judgment {row.judgment}, decision {action_of(row, settings)}\n")
+    say(explanation(row.rule))
     if thresholds := thresholds_of(row.rule, settings):
-        click.echo("\nthresholds")
+        say("\nthresholds")
     for item in thresholds:
         default = "" if item.value == item.default else f" (default {item.default:g})"
-        click.echo(f"  {item.name} = {item.value:g}{default}: {item.meaning}")
-    click.echo(f"\nlook at: {row.look_next}")
+        say(f"  {item.name} = {item.value:g}{default}: {item.meaning}")
+    say(f"\nlook at: {row.look_next}")

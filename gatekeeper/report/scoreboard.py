@@ -42,20 +42,20 @@ def totals_text(totals: Record) -> str:
     return "\n".join([*_sums(totals), *_scored(totals), *_groups(totals["groups"]), *_wrong(totals)])
 
 
-def comparison_text(before: Record, after: Record, changed: Sequence[Record], name: str) -> str:
+def comparison_text(totals: Record) -> str:
     """Return what another configuration changes: the runs it judges otherwise, and the scores."""
-    label = clean(name, 80)
+    compare = totals["compare"]
+    label, changed, after = clean(compare["config"], 80), compare["changed"], compare["totals"]
     if not changed:
         return f"with {label}: no decision changes"
     lines = [f"with {label}, {_count(len(changed), 'decision')} changed:"]
     for item in changed:
         lines.append(f"  {item['from']:8} -> {item['to']:8} {_rows(item):>16}  {_name(item)}")
         lines.append(f"{'':23} {clean(item['reason'], 150)}")
-    scored = [key for key in _SCORES if before[key][1]]
-    lines += [f"  {key:8} {_of(before[key])} -> {_of(after[key])}" for key in scored]
-    lines.append(
-        f"  {'saved':8} {percent(before['saved_share'])} -> {percent(after['saved_share'])} of the rows"
-    )
+    scored = [key for key in _SCORES if totals[key][1]]
+    lines += [f"  {key:8} {_of(totals[key])} -> {_of(after[key])}" for key in scored]
+    saved = f"{percent(totals['saved_share'])} -> {percent(after['saved_share'])}"
+    lines.append(f"  {'saved':8} {saved} of the rows")
     return "\n".join(lines)
 
 
