@@ -86,7 +86,7 @@ def _facts(report: RunReport) -> str:
         rows.append(("Undecided rows", f"{share:.0%}"))
     if report.notes_path is not None:
         rows.append(("Notes", _cell(report.notes_path, 2 * _MAX_NAME)))
-    return _table(("", ""), rows)
+    return _table(rows[0], rows[1:])
 
 
 def _charts(report: RunReport) -> list[str]:

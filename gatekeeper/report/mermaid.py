@@ -34,7 +34,7 @@ def curve_charts(
 ) -> list[str]:
     """Return Mermaid sources (without the fence), one for each of the last ``MAX_CHARTS`` finite stretches.
 
-    A red needle marks the stop; a stop after the last finite value is marked at that value. A curve with
+    A red needle marks the stop; a stop after the last finite point is marked at that point. A curve with
     fewer than two finite points has no chart.
     """
     by_step = _rising([point.step for point in curve])
@@ -94,7 +94,7 @@ def _chart(points: list[Point], metric: str, x_label: str, stop: float | None) -
 def _stopped(stop: float | None, x_label: str, last: float) -> str:
     if stop is None:
         return ""
-    after = f", last finite value at {last:.15g}" if stop > last else ""
+    after = f", last point at {last:.15g}" if stop > last else ""
     return f" (red: stopped at {x_label} {stop:.15g}{after})"
 
 

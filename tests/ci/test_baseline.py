@@ -10,6 +10,7 @@ import pytest
 from gatekeeper.baseline import (
     MAX_CURVE_POINTS,
     BaselineError,
+    Expected,
     RunSeries,
     build_baseline,
     dump_baseline,
@@ -55,6 +56,23 @@ def test_one_run_has_no_spread_and_says_so():
     baseline = build_baseline({"acc": [RunSeries([1, 2], [0.1, 0.2])]}, {"acc": "max"}, runs=1)
     assert baseline.expected_at("acc", 2) == (0.2, None, 1)
     assert "one run: its spread is unknown" in baseline.gap("acc", 2)
+
+
+@pytest.mark.parametrize(
+    ("n", "z", "quantile"),
+    # Student's t with n - 1 degrees of freedom at the probability of z, from its table
+    [(8, 2.5758, 3.499), (5, 1.9600, 2.776), (8, 3.0902, 4.785), (3, 1.9600, 4.303), (31, 2.3263, 2.457)],
+)
+def test_the_margin_of_one_more_run_is_a_prediction_interval(n, z, quantile):
+    exact = 2.0 * quantile * (1 + 1 / n) ** 0.5
+    assert 0.99 <= Expected(0.0, 2.0, n).margin(z) / exact <= 1.05
+
+
+def test_without_a_spread_there_is_no_margin():
+    assert Expected(1.0, None, 1).margin(3.0) is None
+    assert (
+        Expected(1.0, 0.5, 2).margin(8.0) > 1e6
+    )  # two runs can tell next to nothing, and no number overflows
 
 
 def test_runs_without_a_common_step_are_refused():

@@ -83,7 +83,7 @@ def test_a_stop_on_nan_is_marked_at_the_last_finite_value_and_says_so(kit):
     (chart,) = curve_charts(curve, "loss", stop_step=60)
     (needle, _), _ = lines_of(chart)
     assert needle[-1] > needle[-2]
-    assert "stopped at step 60, last finite value at 59" in chart
+    assert "stopped at step 60, last point at 59" in chart
 
 
 def test_gaps_split_the_chart(kit):
