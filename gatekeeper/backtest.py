@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 from typing import Any
 
 from gatekeeper.config import Settings
@@ -28,6 +23,7 @@ SCHEMA = "gatekeeper.backtest/1"
 FEW = 8  # cases for which starting processes costs more than it saves
 
 Record = dict[str, Any]
+Judge = Callable[["Case"], "Iterator[Outcome]"]
 
 
 @dataclass(frozen=True)
@@ -118,6 +114,8 @@ def _scores(outcomes: Sequence[Outcome]) -> Record:
     that were stopped before their ``first_bad_step`` and ``delay_steps`` is the median of the others.
     ``saved_rows`` are the rows after each STOP but for the false ones, whose rows are lost.
     """
+    from statistics import median  # a slow import
+
     records = [outcome.record for outcome in outcomes]
     stops = [item for item in outcomes if item.record["decision"] == "STOP"]
     rows = sum(record["rows"] for record in records)
@@ -133,13 +131,13 @@ def _scores(outcomes: Sequence[Outcome]) -> Record:
         "flagged": _share(outcomes, "flag", "STOP", "WAIT"),
         "quiet": _share(outcomes, "continue", "CONTINUE"),
         "early": sum(delay < 0 for delay in delays),
-        "delay_steps": statistics.median(late) if (late := [d for d in delays if d >= 0]) else None,
+        "delay_steps": median(late) if (late := [d for d in delays if d >= 0]) else None,
         "rules": dict(Counter(item.record["rule"] for item in stops).most_common()),
         "rows": rows,
         "saved_rows": saved,
         "saved_share": round(saved / rows, 4) if rows else 0.0,
         "lost_rows": sum(_rest(item) for item in stops if item.case.expected == "continue"),
-        "unsure_median": round(statistics.median(waits), 4) if waits else None,
+        "unsure_median": round(median(waits), 4) if waits else None,
     }
 
 

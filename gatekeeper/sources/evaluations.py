@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -21,6 +20,8 @@ def npz_rows(name: str, file: BinaryIO, skips: Skips) -> Iterator[Row]:
         SourceError: The archive is damaged or holds something else.
 
     """
+    from zipfile import BadZipFile
+
     import numpy
 
     try:
@@ -30,7 +31,7 @@ def npz_rows(name: str, file: BinaryIO, skips: Skips) -> Iterator[Row]:
                 for key in ("timesteps", "results", "ep_lengths", "successes")
                 if key in archive
             }
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError, KeyError) as error:
+    except (OSError, ValueError, BadZipFile, EOFError, KeyError) as error:
         raise SourceError(
             f"{name} is no readable .npz archive ({error}); give the file that EvalCallback wrote"
         ) from None

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib
-import shutil
 import struct
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -147,10 +145,13 @@ class EventsSource:
         yield from self._load(self._loaders[path])
 
     def _unpacked(self, path: Path) -> Iterator[Any]:
-        with tempfile.NamedTemporaryFile(prefix="gatekeeper-", suffix=".tfevents") as copy:
+        from shutil import copyfileobj
+        from tempfile import NamedTemporaryFile
+
+        with NamedTemporaryFile(prefix="gatekeeper-", suffix=".tfevents") as copy:
             try:
                 with gzip.open(path) as file:
-                    shutil.copyfileobj(file, copy)
+                    copyfileobj(file, copy)
             except (OSError, EOFError) as error:
                 raise SourceError(f"{path} is damaged gzip: {error}; decompress it by hand") from None
             copy.flush()

@@ -12,7 +12,6 @@ from gatekeeper.sources.base import Skips, SourceOptions
 from gatekeeper.sources.csvlog import CsvLog, cell_number, delimiter_of
 from gatekeeper.sources.jsonl import JsonLines
 from gatekeeper.sources.lines import Decoder
-from gatekeeper.sources.textlog import TextLog
 
 __all__ = ["decoder_for", "kind_of_lines"]
 
@@ -35,6 +34,8 @@ def decoder_for(
             return lambda skips: JsonLines(skips, key)
         if kind == "csv":
             return lambda skips: CsvLog(skips, key)
+        from gatekeeper.sources.textlog import TextLog  # whose patterns take a while to compile
+
         return lambda skips: TextLog(skips, key)
 
     return choose

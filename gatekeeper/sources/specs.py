@@ -6,9 +6,8 @@ import functools
 import io
 import sys
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gatekeeper.errors import GatekeeperError, SourceError
 from gatekeeper.sources.base import Row, Skips, Source, SourceOptions, UnreadableSource, printable
@@ -20,6 +19,9 @@ from gatekeeper.sources.localfile import FileFeed, GzipFeed, is_gzip, open_for_r
 from gatekeeper.sources.sniff import decoder_for
 from gatekeeper.sources.whole import WholeFileSource
 from gatekeeper.sources.wholejson import document_rows, looks_like_document
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["ENTRY_POINTS", "open_path", "open_source"]
 
@@ -163,8 +165,10 @@ def _plugins(broken: list[str]) -> Iterator[tuple[str, Any]]:
 
 
 @functools.cache
-def _entries() -> tuple[metadata.EntryPoint, ...]:
+def _entries() -> tuple[EntryPoint, ...]:
     """Look for plugins once: it reads the metadata of everything that is installed."""
+    from importlib import metadata  # which alone takes as long to import as the rest of the core
+
     return tuple(metadata.entry_points(group=ENTRY_POINTS))
 
 
