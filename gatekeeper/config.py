@@ -64,7 +64,7 @@ class Thresholds:
     zero_values: float = _number(10, "values in a row that are exactly 0")
     lr_jump: float = _number(3.0, "times the learning rate rises at once")
     flat_share: float = _number(0.01, "change over the last quarter, as a share of the level, below which a loss is flat")
-    noisy_ratio: float = _number(3.0, "noise over gain above which no trend can be told")
+    noisy_ratio: float = _number(3.0, "gain, in standard errors, below which no trend can be told")
     entropy_floor: float = _number(0.1, "policy entropy in nats below which exploration has ended")
     entropy_steps: float = _number(50_000, "steps before which that is premature")
     q_ratio: float = _number(2.0, "predicted over realised return above which Q values are overestimated")

@@ -78,7 +78,8 @@ def worse_than_baseline(run: RunState) -> Finding | None:
     """The objective is significantly worse than the baseline.
 
     Formula: level worse than the baseline by 3 of its standard deviations over runs (more where it is of few runs: a prediction interval;
-    10% of it where the spread is not known; 4 in a smoke run) and by 3 of its own standard errors, past the first 30% of the budget. Source: the table of the training check. Wrong when the baseline was
+    10% of it where the spread is not known; 4 in a smoke run) and by 3 of its own standard errors, past the first 30% of the budget; a single number only once the
+    pace of the last quarter would not reach it within the budget. Source: the table of the training check. Wrong when the baseline was
     made on other data; record it again.
     """
     found = _behind(run)
@@ -138,8 +139,8 @@ def _behind(run: RunState, share: float = 1.0) -> tuple[Track, float, float, flo
     done = run.budget_share
     if settings.baseline_value is not None:
         expected, allowed = settings.baseline_value, None
-        early = done is not None and done < limits.early_share
-        early = early or (done is None and track.trend.best_at > 0.7)  # no budget known: still improving is still early
+        # A single number is where a run should end. With no budget known, still improving is still early.
+        early = track.trend.best_at > 0.7 if done is None else done < limits.early_share
     elif settings.baseline is not None:
         found = settings.baseline.expected_at(track.name, _position(run, settings.baseline.axis))
         if found is None:
@@ -158,4 +159,7 @@ def _behind(run: RunState, share: float = 1.0) -> tuple[Track, float, float, flo
     behind = track.sign * (level - expected)
     if behind <= margin:
         return None
+    if settings.baseline_value is not None and done is not None and 0.0 < done < 1.0:
+        pace = max(0.0, track.trend.before - track.trend.level) / 0.25  # won per run so far
+        early = early or behind - pace * (1.0 - done) / done <= margin
     return track, level, expected, margin, early

@@ -87,7 +87,7 @@ def plateau(run: RunState) -> Finding | None:
 def too_noisy(run: RunState) -> Finding | None:
     """The noise hides any trend.
 
-    Formula: the noise of one window is more than 3 times the gain. Source: "metrics noisy, can't tell trend". Wrong for tiny batches, where
+    Formula: the gain is below 3 standard errors, and the noise is above 1% of the level (below that it is flat). Source: "metrics noisy, can't tell trend". Wrong for tiny batches, where
     a longer look finds the trend; the windows grow with the run.
     """
     track, limits = primary(run), run.settings.thresholds
@@ -95,7 +95,7 @@ def too_noisy(run: RunState) -> Finding | None:
         return None
     trend = track.trend
     error = trend.noise * (2.0 / trend.window) ** 0.5
-    if trend.gain * limits.noisy_ratio > error or error == 0.0:
+    if trend.gain > limits.noisy_ratio * error or trend.noise <= limits.flat_share * abs(trend.level):
         return None
     return unsure("too-noisy", run, track, trend.noise, None, f"{track.name} varies by {number(trend.noise)} from checkpoint to checkpoint, more than it gained")
 

@@ -15,10 +15,11 @@ class Trend:
     """A metric's course so far, as a cost: lower is better whatever the metric's own direction.
 
     A window is an eighth of the bins. ``best``: the lowest mean of a window; ``level``: the median of the latest one; ``previous``: the mean of the
-    window before it, ``before``: of one a quarter of the run ago; ``worst``: the highest mean. ``start``: the first values (at most eight) or
+    window before it, ``before``: of one a quarter of the run ago; ``worst``: the level that an eighth of the bins, or the start, lie above (a spike that came back is none). ``start``: the first values (at most eight) or
     the first window, whichever tells the gain more surely; ``start_error``: its standard error.
     ``noise``: robust standard deviation of one bin around its neighbours. ``window``: bins in a window, ``bins``: in all.
-    ``best_at``: where the best window lies, 0 (first) to 1 (now). ``rises``: how many of the latest checkpoints rose in a row.
+    ``best_at``: where the best window lies, 0 (first) to 1 (now). ``rises``: how many of the latest checkpoints rose in a row, ``climb``: the
+    median of these rises.
     """
 
     n: int
@@ -34,6 +35,7 @@ class Trend:
     before: float
     previous: float
     start_error: float
+    climb: float
 
     @property
     def gain(self) -> float:
@@ -106,6 +108,9 @@ def trend_of(curve: Curve, sign: float, head: list[float]) -> Trend | None:
     for index in range(window, bins):
         total += costs[index] - costs[index - window]
         sums.append(total)
+    exact = sum(costs[-window:])
+    if not abs(total - exact) <= 1e-9 * abs(exact):  # a huge value passed through and left its rounding behind
+        sums = [sum(costs[index : index + window]) for index in range(bins - window + 1)]
     best_sum = min(sums)
     places = len(sums)
     best_index = places - 1 - sums[::-1].index(best_sum)
@@ -118,6 +123,8 @@ def trend_of(curve: Curve, sign: float, head: list[float]) -> Trend | None:
     rises = 0
     while rises + 2 <= (places - 1) // stride + 1 and sums[places - 1 - rises * stride] > sums[places - 1 - (rises + 1) * stride]:
         rises += 1
+    ends = sums[places - 1 - rises * stride :: stride] if rises else []
+    climb = _median([after - here for here, after in zip(ends, ends[1:])]) / window if rises else 0.0  # noqa: B905
     back = max(0, places - 1 - max(window, bins // 4))
     best = best_sum / window
     # A fast learner is past its start within the first bin, so the first values count; a noisy one shows it in the first window.
@@ -138,11 +145,12 @@ def trend_of(curve: Curve, sign: float, head: list[float]) -> Trend | None:
         start=start,
         best=best,
         level=_median(costs[-window:]),
-        worst=max(sums) / window,
+        worst=max(sorted(costs)[-window], start),
         noise=noise,
         best_at=best_index / (places - 1) if places > 1 else 1.0,
         rises=rises,
         before=sums[back] / window,
         previous=sums[max(0, places - 1 - window)] / window,
         start_error=start_error,
+        climb=climb,
     )
