@@ -47,24 +47,30 @@ def replay(
 
     """
     judge = partial(_outcomes, settings=settings, options=options)
-    if jobs < 2 or len(cases) < FEW or any(case.source == "-" for case in cases):
-        for case in cases:
-            yield from judge(case)
+    if jobs > 1 and len(cases) >= FEW and all(case.source != "-" for case in cases):
+        yield from _side_by_side(judge, cases, jobs)
         return
-    # Spawned: a fork would copy the lock of a thread that prints. An interrupt is this process's affair.
-    with ProcessPoolExecutor(
-        jobs, get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
-    ) as pool:
+    for case in cases:
+        yield from judge(case)
+
+
+def _side_by_side(judge: Judge, cases: Sequence[Case], jobs: int) -> Iterator[Outcome]:
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
+    from signal import SIG_IGN, SIGINT, signal
+
+    context = get_context("spawn")  # a fork would copy the lock of a thread that prints
+    # An interrupt is the affair of this process, which tells the others.
+    with ProcessPoolExecutor(jobs, context, initializer=signal, initargs=(SIGINT, SIG_IGN)) as pool:
         try:
             for found in pool.map(partial(_collected, judge), cases, chunksize=1 + len(cases) // (8 * jobs)):
                 yield from found
         except BrokenProcessPool:
-            raise GatekeeperError(
-                "a process of the backtest died, perhaps for memory: try --jobs 1"
-            ) from None
+            raise GatekeeperError("a process died, perhaps for want of memory: try --jobs 1") from None
 
 
-def _collected(judge: partial[Iterator[Outcome]], case: Case) -> list[Outcome]:
+def _collected(judge: Judge, case: Case) -> list[Outcome]:
     return list(judge(case))
 
 
