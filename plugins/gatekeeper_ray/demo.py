@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -54,6 +55,11 @@ def train(config: Mapping[str, Any]) -> None:
         tune.report(metrics)
 
 
+def _trial_name(trial: Any) -> str:
+    """Name a trial by what is tried in it, in letters that a directory may have."""
+    return re.sub(r"[^a-z0-9.]+", "-", str(trial.config["trial"]["name"]).lower())
+
+
 def run(directory: Path) -> DemoResult:
     """Run the sweep; everything it writes is under ``directory``."""
     with local_ray(directory):
@@ -70,6 +76,7 @@ def run(directory: Path) -> DemoResult:
             mode="min",
             scheduler=ASHAScheduler(max_t=EPOCHS, grace_period=GRACE_EPOCHS, reduction_factor=3),
             reuse_actors=True,
+            trial_name_creator=_trial_name,
         )
         stopper = GatekeeperStopper.for_tune(
             tune_config, notes=directory / "gatekeeper-notes", config=Settings()

@@ -55,8 +55,8 @@ class Network:
 
     def __init__(self, rng: np.random.Generator) -> None:
         def weights(rows: int, columns: int) -> Array:
-            drawn: Array = rng.normal(size=(rows, columns)).astype(np.float32)
-            return drawn / np.float32(np.sqrt(rows))
+            drawn: Array = (rng.normal(size=(rows, columns)) / np.sqrt(rows)).astype(np.float32)
+            return drawn
 
         self.parameters: list[Array] = [
             weights(FEATURES, HIDDEN),
