@@ -50,7 +50,8 @@ class Gate:
         self._reviewer = reviewer
         self._declared = _declared(self.settings)
         self._roles_off = frozenset(role for role, name in self.settings.roles.items() if role in ROLES and name == "off")
-        self._checks = tuple((name, check) for name, check in CHECKS if self.settings.rules.get(name) != "off")
+        silent = {name for name, action in self.settings.rules.items() if action == "off"}
+        self._checks = tuple(pair for pair in CHECKS if pair[0] not in silent) if silent else CHECKS
         self.rows = 0
         self._waits = 0
         self.resets = 0

@@ -37,7 +37,7 @@ class Track:
 
     def clear(self) -> None:
         """Forget everything seen (a restore, an exploit, another seed in the same file)."""
-        self.curve = Curve()
+        self.curve = Curve(16) if self.guess.role in _LEVEL_ONLY else Curve()
         self.head: list[float] = []
         self.alarm = _INFINITY
         self.look_at = 3
