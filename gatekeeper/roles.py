@@ -123,7 +123,9 @@ def understand(name: str) -> Guess:
         return ignored
 
     kind, direction = "", 0
-    if words & _ACCURACY or re.search(r"(^|_)(h?b*b?m?ap|map)\d*($|_)", joined) or "iou" in joined.replace("_", "") or ("map" in joined.replace("_", "")[-12:] and "metrics" in words):
+    if "loss" in words:  # a dice_loss is no dice score, a reward_loss no reward
+        kind, direction = "loss", LOWER
+    elif words & _ACCURACY or re.search(r"(^|_)(h?b*b?m?ap|map)\d*($|_)", joined) or "iou" in joined.replace("_", "") or ("map" in joined.replace("_", "")[-12:] and "metrics" in words):
         kind, direction = "accuracy", HIGHER
     elif words & _RETURN or joined in {"r", "eval_value"} or name == "Value":
         kind, direction = "return", HIGHER

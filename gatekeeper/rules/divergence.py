@@ -124,10 +124,13 @@ def spike_open(run: RunState) -> Finding | None:
     """A loss above its normal range: more than ten standard deviations over its level.
 
     Formula: value > level + 10 standard deviations, both from its own recent bins. Source: the training check's "sudden large jumps
-    (> 10× normal variance)". Some spikes are normal; how far and how long decide. Wrong when the loss is bimodal (mixup).
+    (> 10× normal variance)". Some spikes are normal; how far and how long decide. Losses of a game may
+    jump while all is well. Wrong when the loss is bimodal (mixup).
     """
     for track in run.watched:
         spike = track.spike
+        if run.is_game and track.guess.role != "eval":
+            continue
         if spike is not None and spike.calm == 0 and spike.values < 5:
             return unsure("spike-open", run, track, track.last, track.sign * track.alarm, f"{track.name} jumped to {number(track.last)} at row {spike.row}")
     return None

@@ -73,7 +73,7 @@ CASES: dict[str, Case] = {
     "loss-flat": Case(rows(200, series("loss", lambda i: 1.0 + jitter(i, 1e-4))), decision="WAIT"),
     "too-noisy": Case(rows(200, series("loss", lambda i: 1.0 + jitter(i, 0.3))), decision="WAIT"),
     "slightly-worse-than-baseline": Case(
-        rows(200, loss(200, end=1.0)), {"baseline": 1.05, "budget_steps": 200}, scaled=False, decision="WAIT"
+        rows(200, loss(200, end=0.97)), {"baseline": 1.0, "budget_steps": 200}, scaled=False, decision="WAIT"
     ),
     "metric-missing": Case([(i, {"loss": fall(i, N)} if i < 300 else {"lr": 0.1}) for i in range(N)], decision="WAIT"),
     "nonfinite-score": Case(
@@ -103,7 +103,7 @@ CASES: dict[str, Case] = {
         rows(200, loss(200), series("train_acc", lambda i: 0.98), series("val_acc", lambda i: 0.6 - 0.5 * math.exp(-i / 20))),
         scaled=False,
     ),
-    "no-comparison": Case(rows(200, loss(200)), {"baseline": a_baseline("other", 1.0, 0.1, 200)}, decision="WAIT"),
+    "no-comparison": Case(rows(200, loss(200)), {"baseline": a_baseline("other", 1.0, 0.1, 200)}),
     "q-overestimation": Case(
         rows(200, *RL, series("q_pred", lambda i: 50.0 + jitter(i)), series("mc_return", lambda i: 10.0 + jitter(i))), decision="WAIT"
     ),
@@ -146,7 +146,7 @@ def healthy_agent(n: int = 600) -> Rows:
         series("eval/std_reward", lambda i: 20.0 + jitter(i)),
         series("train/value_loss", lambda i: 1.0 + i / 10 + jitter(i)),
         series("train/policy_gradient_loss", lambda i: -0.01 + jitter(i, 0.01)),
-        series("train/loss", lambda i: 1.0 + i / 20 + jitter(i)),
+        series("train/loss", lambda i: 1.0 + i / 20 + jitter(i, 0.5)),
         series("train/entropy", lambda i: 0.69 - 0.3 * i / n),
         series("train/approx_kl", lambda i: 0.01 + abs(jitter(i, 0.002))),
         series("train/explained_variance", lambda i: 0.2 + 0.6 * i / n),
