@@ -56,10 +56,11 @@ def main() -> int:
     answers: dict[str, Answers] = {}
     if not options.no_gate:
         answers["**gatekeeper**"] = gate_answers(manifest)
-        if options.misses:
-            print("\n".join(misses(runs, answers["**gatekeeper**"])), file=sys.stderr)
         if options.auto:
             answers["gatekeeper, nothing declared"] = gate_answers(hide_names(manifest))
+        if options.misses:
+            for name, each in answers.items():
+                print("\n".join([name, *misses(runs, each)]), file=sys.stderr)
     answers.update(policy_answers(runs))
     if options.peers:
         from judgment.readers import read_all

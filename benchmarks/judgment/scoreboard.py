@@ -116,7 +116,8 @@ def score(runs: Sequence[Run], answers: Answers) -> list[str]:
             count["quiet"] += answer.decision == "CONTINUE"
         elif run.expected == "flag":
             count["flagged"] += answer.decision != "CONTINUE"
-        if run.rank is not None and run.rank <= sizes[run.line["sweep"]] / 2:
+        upper = run.rank is not None and run.rank <= sizes[run.line["sweep"]] / 2
+        if upper and run.expected != "stop":  # where most trials broke, the upper half holds broken ones
             count["better"] += 1
             count["better_lost"] += stopped
         if run.rank == 1:
