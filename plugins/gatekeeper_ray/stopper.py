@@ -25,7 +25,7 @@ from gatekeeper_ray.active import STALL, Link, announce, link
 from gatekeeper_ray.objective import Objective, ReportObjective
 from gatekeeper_ray.results import config_digest, row_of
 from gatekeeper_ray.stop_notes import Savings, StopNotes
-from gatekeeper_ray.trials import TrialState, TrialStore
+from gatekeeper_ray.trials import Packed, TrialState, TrialStore
 from gatekeeper_ray.wandb_runs import install_hook
 
 if TYPE_CHECKING:
@@ -101,12 +101,9 @@ class GatekeeperStopper(Stopper):
             raise ConfigError(f"mode is {mode!r}; use 'min' or 'max'")
         if report_objective not in ("keep", "worst"):
             raise ConfigError(f"report_objective is {report_objective!r}; use 'keep' or 'worst'")
-        if circuit_breaker is not None and (not isinstance(circuit_breaker, int) or circuit_breaker < 1):
-            raise ConfigError(
-                f"circuit_breaker is {circuit_breaker!r}; use a number of trials, at least 1, or None"
-            )
-        if not isinstance(max_trials, int) or max_trials < 1:
-            raise ConfigError(f"max_trials is {max_trials!r}; use a number of trials, at least 1")
+        for name, number in (("circuit_breaker", circuit_breaker), ("max_trials", max_trials)):
+            if number is not None and (type(number) is not int or number < 1):
+                raise ConfigError(f"{name} is {number!r}; use a number of trials, at least 1")
         from gatekeeper.notes import notes_dir
 
         settings = _settings(config)
@@ -175,7 +172,7 @@ class GatekeeperStopper(Stopper):
                 self._enter()
             if self._notes.waiting:
                 self._notes.amend(self._link.runs, self._siblings())
-            return self._breaker.tripped and self._all_ended()
+            return self._breaker.reason is not None and self._all_ended()
         except Exception as fault:  # noqa: BLE001 - as above
             self._fault("looking at the experiment", fault)
             return False
@@ -208,8 +205,8 @@ class GatekeeperStopper(Stopper):
         state.iteration = iteration
         state.since_restore = since_restore
         row = row_of(result)
-        if self._objective.metric is not None:
-            self._objective.see(row.get(self._objective.metric))
+        if self._objective.report == "worst":
+            self._objective.see(row.get(self._objective.metric or ""))
         verdict = state.gate.observe(iteration, row)
         if verdict.decision is Decision.STOP:
             return self._stop(trial_id, state, result, verdict)
@@ -250,11 +247,8 @@ class GatekeeperStopper(Stopper):
         state.stopped = False
 
     def _ended(self, trial_id: str, state: TrialState) -> bool:
-        stopped = state.stopped
-        if not stopped:
-            self._breaker.trial_ended(healthy=state.healthy)
-        self._trials.drop(trial_id)
-        return stopped
+        self.trial_ended(trial_id)
+        return state.stopped
 
     def _keep_checkpoint(self, state: TrialState, checkpoint: str) -> None:
         finite = state.gate.last_finite()
@@ -341,7 +335,7 @@ class GatekeeperStopper(Stopper):
         return [*self._link.facts, *self._trials.live]
 
     def _all_ended(self) -> bool:
-        if any(not state.stopped for state in self._trials.live.values()):
+        if not self._trials.all_stopped():
             return False
         if self._link.has_callback:
             return not self._link.facts
@@ -353,9 +347,7 @@ class GatekeeperStopper(Stopper):
 
     def trial_ended(self, trial_id: str) -> None:
         """Forget a trial that has ended, however it ended."""
-        state = self._trials.drop(trial_id)
-        if state is not None and not state.stopped:
-            self._breaker.trial_ended(healthy=state.healthy)
+        self._breaker.trial_ended(healthy=bool(self._trials.drop(trial_id)))
 
     def trial_failed(self, trial_id: str) -> None:
         """Forget a trial that ended with an error: neither healthy nor stopped by a rule."""
@@ -447,7 +439,7 @@ class GatekeeperStopper(Stopper):
         atexit.register(_last_words, weakref.ref(self))
 
     def __getstate__(self) -> dict[str, Any]:
-        trials: dict[str, bytes] = {}
+        trials: dict[str, Packed] = {}
         with self._guarded("saving the trials' state"):
             trials.update(self._trials.snapshot())
         return {
