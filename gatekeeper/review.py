@@ -121,6 +121,8 @@ def self_review(request: ReviewRequest) -> Opinion:
     if where is not Standing.SOUND:
         return Opinion(Decision.WAIT, f"{track.name}: {where.value}", _RULES.get(where))
     for finding in request.findings:
+        if finding.rule == "no-comparison" and finding.value is None and run.settings.smoke:
+            return Opinion(Decision.WAIT, finding.message, finding.rule)
         if finding.rule in _OPEN or (finding.rule == "overfitting" and _stalled(run, track)):
             return Opinion(Decision.WAIT, finding.message, finding.rule)
     return Opinion(Decision.CONTINUE, f"{track.name}: {where.value}")

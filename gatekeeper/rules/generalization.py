@@ -117,14 +117,22 @@ def slightly_worse(run: RunState) -> Finding | None:
 def no_comparison(run: RunState) -> Finding | None:
     """A baseline is set, but this run cannot be compared with it.
 
-    Formula: the baseline has no value of the objective at this step. Source: a comparison that cannot be made must not read as a pass.
-    Wrong never; it only reports.
+    Formula: the baseline has no value of the objective at this step; in a smoke run also: the declared objective was never logged. Source: a
+    comparison that cannot be made must not read as a pass, so a smoke run waits. Wrong never; elsewhere it only reports.
     """
+    name = run.objective_name
+    if run.settings.smoke and name is not None and name not in run.tracks:
+        return unsure("no-comparison", run, None, None, None, f"the objective {name} has not been logged")
     baseline, track = run.settings.baseline, run.objective or run.loss
     if baseline is None or track is None:
         return None
-    why = baseline.gap(track.name, _position(run, baseline.axis))
-    return unsure("no-comparison", run, track, None, None, why) if why else None
+    position = _position(run, baseline.axis)
+    why = baseline.gap(track.name, position)
+    if why is None:
+        return None
+    expected = baseline.expected_at(track.name, position)  # there, but of one run: compared without its spread
+    level = track.sign * track.trend.level if expected is not None and track.trend is not None else None
+    return unsure("no-comparison", run, track, level, expected.mean if expected is not None else None, why)
 
 
 def _position(run: RunState, axis: str) -> float:

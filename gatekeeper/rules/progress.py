@@ -136,7 +136,7 @@ def relapsed(run: RunState) -> Finding | None:
 def smoke_no_decrease(run: RunState) -> Finding | None:
     """Smoke runs: the loss did not fall below where it started by more than its noise.
 
-    Formula: after 8 values or more, the mean of the last quarter against the mean of the first quarter, in standard errors (4 needed), and
+    Formula: after 8 values or more, the mean of the last quarter against the mean of the first quarter, in standard errors (4 needed; about each quarter's own line), and
     against ``required_decrease`` where that is set. A loss that did not move at all (frozen) is clearly bad, and so is one that rose
     (from 40 values on: each value of the last quarter is above those of the first by more than their range); one that moved less than its noise is unsure. Source: what a short run can show. Wrong when the run is too short to learn; give it more steps.
     """
@@ -183,5 +183,9 @@ def smoke_above_maximum(run: RunState) -> Finding | None:
 
 
 def _variance(values: list[float]) -> float:
-    mean = sum(values) / len(values)
-    return sum((value - mean) * (value - mean) for value in values) / max(1, len(values) - 1)
+    """Return the variance about the values' own straight line: a loss that falls fast is not noisy for that."""
+    count, mean = len(values), sum(values) / len(values)
+    offsets = [i - (count - 1) / 2.0 for i in range(count)]
+    slope = sum(x * value for x, value in zip(offsets, values, strict=True)) / sum(x * x for x in offsets)
+    rests = [value - mean - slope * x for x, value in zip(offsets, values, strict=True)]
+    return sum(rest * rest for rest in rests) / max(1, count - 2)

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from gatekeeper.baseline import RunSeries, build_baseline, dump_baseline
 
 
 @pytest.fixture
@@ -166,6 +167,20 @@ def test_what_cannot_be_judged_is_no_pass(action, workspace, train):
         done = action({"on-wait": "fail", **inputs}, workspace=workspace)
         assert done.code in (2, 3), (inputs, done.code, done.stdout, done.stderr)
         assert done.outputs["decision"] != "CONTINUE"
+
+
+def test_a_comparison_that_cannot_be_made_is_no_pass(action, workspace, train):
+    baseline = dump_baseline(
+        build_baseline({"other": [RunSeries([0, 99], [1, 1])] * 3}, {"other": "min"}, runs=3)
+    )
+    (workspace / "other.json").write_text(baseline)
+    for inputs, why in (
+        ({"baseline": "other.json"}, "the baseline has no metric 'eval/accuracy'"),
+        ({"metric": "val_loss", "mode": "min"}, "the objective val_loss has not been logged"),
+    ):
+        done = judge_log(action, workspace, train(), **inputs)
+        assert (done.code, done.outputs["decision"], done.outputs["rule"]) == (3, "WAIT", "no-comparison")
+        assert done.outputs["reason"].startswith(why)
 
 
 def test_summary_false_writes_none(action, workspace, train):
