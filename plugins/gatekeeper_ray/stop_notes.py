@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gatekeeper_ray.wandb_runs import RunAddress, WandbRuns
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["Savings", "StopNotes"]
 
 PATIENCE_S = 0.05  # Ray's loop waits no longer than this for the journal
-URL_PATIENCE_S = 60.0  # how long a W&B run that is just being created is waited for
-FINAL_PATIENCE_S = 3.0  # the same, once the sweep is over
+URL_PATIENCE_S = 60.0  # how long a W&B run that is just being created is listened for
+FINAL_PATIENCE_S = 20.0  # the same once the sweep is over; the W&B logger waits for its runs then, too
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,27 @@ class Savings:
         return cls(rows, used, saved, used / rows * saved if used is not None and rows else None)
 
 
+class Waiting(NamedTuple):
+    """A note whose W&B run has not said yet where it is."""
+
+    until: float
+    trial_id: str
+    note_id: str
+    written: RunAddress
+
+
 class StopNotes:
     """Writes the notes of one sweep. Picklable: holds no file and no lock between two notes of a snapshot."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._journal: Journal | None = None
-        # Notes whose run's address was not known yet: (give up at, trial id, note id).
-        self._waiting: list[tuple[float, str, str]] = []
+        self._waiting: list[Waiting] = []
+        self._amended = False
 
     @property
     def waiting(self) -> bool:
-        """Whether a note still lacks its run's address."""
+        """Whether a run has not said yet where it is."""
         return bool(self._waiting)
 
     def write(
@@ -61,30 +70,34 @@ class StopNotes:
         in_use = address.state != "unknown" or runs.in_use(siblings)
         note = make(run_url=address.url, extra={"wandb": describe(address)} if in_use else None)
         self._open().append(note, patience_s=PATIENCE_S)
-        if address.state == "unknown" and in_use:
-            self._waiting.append((time.time() + URL_PATIENCE_S, trial_id, note["id"]))
+        if runs.in_use(siblings) and not address.heard:
+            self._waiting.append(Waiting(time.time() + URL_PATIENCE_S, trial_id, note["id"], address))
 
-    def amend(self, runs: WandbRuns, siblings: Iterable[str]) -> None:
-        """Add the addresses that have become known since."""
+    def amend(self, runs: WandbRuns, siblings: Iterable[str], *, final: bool = False) -> None:
+        """Add what the runs have said since; what is known without their word once the wait is over."""
         siblings = list(siblings)
         waiting, self._waiting = self._waiting, []
-        for deadline, trial_id, note_id in waiting:
-            address = runs.address(trial_id, siblings)
-            if address.state != "unknown":
-                self._open().amend(
-                    note_id, patience_s=PATIENCE_S, run_url=address.url, extra={"wandb": describe(address)}
-                )
-            elif time.time() < deadline:
-                self._waiting.append((deadline, trial_id, note_id))
+        for one in waiting:
+            address = runs.address(one.trial_id, siblings)
+            if not (address.heard or final or time.time() > one.until):
+                self._waiting.append(one)
+            elif (address.url, address.directory) != (one.written.url, one.written.directory):
+                changes = {"run_url": address.url, "extra": {"wandb": describe(address)}}
+                self._open().amend(one.note_id, patience_s=PATIENCE_S, **changes)
+                self._amended = True
 
     def finish(self, runs: WandbRuns, siblings: Iterable[str]) -> None:
-        """Wait a little for the last addresses."""
+        """Wait a little for the last runs, and have the readable notes show what was added."""
+        siblings = list(siblings)
         deadline = time.monotonic() + FINAL_PATIENCE_S
         while self._waiting and time.monotonic() < deadline:
             self.amend(runs, siblings)
             if self._waiting:
                 time.sleep(0.1)
-        self._waiting = []
+        self.amend(runs, siblings, final=True)
+        if self._amended:
+            self._open().render()
+            self._amended = False
 
     def _open(self) -> Journal:
         if self._journal is None:
@@ -94,12 +107,13 @@ class StopNotes:
         return self._journal
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"directory": str(self.directory), "waiting": self._waiting}
+        return {"directory": str(self.directory), "waiting": self._waiting, "amended": self._amended}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.directory = Path(state["directory"])
         self._journal = None
         self._waiting = state["waiting"]
+        self._amended = state["amended"]
 
 
 def describe(address: RunAddress) -> str:

@@ -61,10 +61,10 @@ class TrialStore:
     """All trials that have not ended, under a cap.
 
     Ray never tells a Stopper that a scheduler ended a trial; without the callback such trials would stay for
-    ever. A trial that was silent from one snapshot to the next is packed (compressed, some 2 KB), and so is the
-    tenth that was silent longest when more than ``cap`` are not. Beyond four times ``cap`` the longest packed
-    are dropped. A dropped trial that speaks again starts over with a new gate: it can be stopped late, but not
-    wrongly.
+    ever. A trial that was silent from one snapshot to the next is packed (compressed, some 2 KB), and so is
+    the tenth that was silent longest when more than ``cap`` are not. Beyond four times ``cap`` the longest
+    packed are dropped. A dropped trial that speaks again starts over with a new gate: it can be stopped late,
+    but not wrongly.
     """
 
     def __init__(self, cap: int, make_gate: Callable[[], Gate]) -> None:

@@ -42,6 +42,7 @@ class RunAddress:
     project: str | None = None
     entity: str | None = None
     directory: str | None = None
+    heard: bool = False  # by the run's own word, not put together from what is known of others
 
 
 def record_run(run: Any) -> None:
@@ -171,6 +172,7 @@ class WandbRuns:
                 record.get("project"),
                 record.get("entity"),
                 record.get("directory"),
+                heard=True,
             )
         arguments = getattr(self.logger, "kwargs", None) or {}
         sibling = self._any_record(siblings) or {}
