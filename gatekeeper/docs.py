@@ -44,7 +44,8 @@ def _commands() -> Iterator[str]:
 
 def _sections(command: click.Command, parent: click.Context, name: str) -> Iterator[str]:
     context = click.Context(command, info_name=name, parent=parent)
-    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    pieces = [piece.replace("[COMMAND]", "COMMAND") for piece in command.collect_usage_pieces(context)]
+    usage = " ".join([context.command_path, *pieces])  # a group's piece depends on click's version
     yield f"\n{'#' * context.command_path.count(' ')}# {context.command_path}\n\n```text\n{usage}\n```\n"
     yield _help_of(command, context)
     options = [item for item in command.get_params(context) if isinstance(item, click.Option)]

@@ -67,10 +67,16 @@ def _plugins() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=PLUGIN_GROUP)}
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(package_name="sweep-gatekeeper", prog_name="gatekeeper")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Judge training runs: STOP, CONTINUE or WAIT, with evidence."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(2)
 
 
 def main() -> None:
