@@ -221,7 +221,7 @@ class Gate:
     def _watch_lr(self, track: Track, row: int) -> None:
         """Take a learning rate far above that of the last checkpoint: a jump if it rose at once."""
         jump = self.settings.thresholds.lr_jump
-        if 0.0 < track.previous < track.last / jump:
+        if track.previous > 0.0 and track.last > jump * track.previous:
             self._run.lr_jump_row = row
         track.alarm = jump * track.last
 

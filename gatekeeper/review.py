@@ -79,7 +79,7 @@ def _learned(run: RunState, track: Track, trend: Trend) -> bool:
     if track.guess.kind == "accuracy":
         ceiling = 100.0 if max(-trend.best, -trend.start) > 1.5 else 1.0
         if -trend.start > limits.chance_share * ceiling:  # what guessing scores is not 0: count what was left to win
-            share = trend.gain / max(ceiling + trend.start, 1e-12) * limits.learned_share / limits.headroom_share
+            share = trend.gain / max(ceiling + trend.start, 1e-12) * limits.learned_share / max(limits.headroom_share, 1e-12)
     if share < (limits.return_share if track.guess.kind == "return" else limits.learned_share):
         return False
     return trend.gain_z >= (limits.learned_z if share < 0.5 else limits.learned_z / 2.0)

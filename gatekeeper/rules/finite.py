@@ -117,7 +117,7 @@ def _witness(run: RunState, loss: Track) -> str | None:
             return f"{grad.name} is {grad.odd}"
         if grad.last_row > loss.last_row and grad.curve.n > _FEW:
             usual = sorted(grad.curve.means)[len(grad.curve.means) // 2]
-            if 0.0 < usual < grad.last / run.settings.thresholds.grad_explosion:
+            if usual > 0.0 and grad.last > run.settings.thresholds.grad_explosion * usual:
                 return f"{grad.name} is {number(grad.last)}, against {number(usual)} usually"
     for track in run.all("eval"):
         if track.nonfinite_run and track.guess.kind == "loss" and track.nonfinite_row > loss.last_row:

@@ -150,7 +150,9 @@ def _behind(run: RunState, share: float = 1.0) -> tuple[Track, float, float, flo
         # A single number is where a run should end. With no budget known, still improving is still early.
         early = track.trend.best_at > 0.7 if done is None else done < limits.early_share
     elif settings.baseline is not None:
-        found = settings.baseline.expected_at(track.name, _position(run, settings.baseline.axis))
+        # The level is that of a window, so the baseline is read at the window's middle: a curve that falls is no lag.
+        middle = track.trend.row if settings.baseline.axis == "row" or run.step is None else track.trend.step
+        found = settings.baseline.expected_at(track.name, middle)
         if found is None:
             return None
         expected, allowed = found.mean, found.margin(limits.smoke_z if settings.smoke else limits.baseline_z)

@@ -83,7 +83,8 @@ def zero_gradient(run: RunState) -> Finding | None:
 def _no_decrease(run: RunState) -> bool:
     from gatekeeper.rules.progress import smoke_no_decrease
 
-    return smoke_no_decrease(run) is not None
+    loss = run.loss
+    return loss is not None and loss.curve.n >= run.settings.thresholds.smoke_rows and smoke_no_decrease(run) is not None
 
 
 @rule("lr-zero")

@@ -136,7 +136,7 @@ def relapsed(run: RunState) -> Finding | None:
 def smoke_no_decrease(run: RunState) -> Finding | None:
     """Smoke runs: the loss did not fall below where it started by more than its noise.
 
-    Formula: after 8 values or more, the mean of the last quarter against the mean of the first quarter, in standard errors (4 needed; about each quarter's own line), and
+    Formula: unsure before 8 values; then the mean of the last quarter against the mean of the first quarter, in standard errors (4 needed; about each quarter's own line), and
     against ``required_decrease`` where that is set. A loss that did not move at all (frozen) is clearly bad, and so is one that rose
     (from 40 values on: each value of the last quarter is above those of the first by more than their range); one that moved less than its noise is unsure. Source: what a short run can show. Wrong when the run is too short to learn; give it more steps.
     """
@@ -146,7 +146,10 @@ def smoke_no_decrease(run: RunState) -> Finding | None:
     if not track.curve.n and track.zeros >= settings.thresholds.smoke_rows:
         return bad("smoke-no-decrease", run, track, 0.0, None, f"{track.name} is exactly 0 in every row: nothing is being trained")
     if track.curve.n < settings.thresholds.smoke_rows or track.trend is None:
-        return None
+        return unsure(
+            "smoke-no-decrease", run, track, float(track.curve.n), settings.thresholds.smoke_rows,
+            f"{track.name} has {track.curve.n} values; a decrease is judged from {number(settings.thresholds.smoke_rows)} on",
+        )  # fmt: skip
     values = list(track.curve.means)
     quarter = max(2, len(values) // 4)
     first, last = values[:quarter], values[-quarter:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import hypot
 
@@ -19,7 +20,7 @@ class Trend:
     the first window, whichever tells the gain more surely; ``start_error``: its standard error.
     ``noise``: robust standard deviation of one bin around its neighbours. ``window``: bins in a window, ``bins``: in all.
     ``best_at``: where the best window lies, 0 (first) to 1 (now). ``rises``: how many of the latest checkpoints rose in a row, ``climb``: the
-    median of these rises.
+    median of these rises. ``row`` and ``step``: the middle of the latest window, where ``level`` stands.
     """
 
     n: int
@@ -36,6 +37,8 @@ class Trend:
     previous: float
     start_error: float
     climb: float
+    row: float
+    step: float
 
     @property
     def gain(self) -> float:
@@ -74,6 +77,11 @@ def _median(values: list[float]) -> float:
     ordered = sorted(values)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) & 1 else (ordered[middle - 1] + ordered[middle]) / 2.0
+
+
+def _middle(marks: Sequence[float], window: int, width: int) -> float:
+    index = len(marks) - 1 - window // 2
+    return (marks[index] + marks[index - 1]) / 2.0 if index > 0 and width > 1 else float(marks[index])
 
 
 # Expected range of 2, 4, 8, … normal values in standard deviations (order statistics of the normal distribution).
@@ -153,4 +161,6 @@ def trend_of(curve: Curve, sign: float, head: list[float]) -> Trend | None:
         previous=sums[max(0, places - 1 - window)] / window,
         start_error=start_error,
         climb=climb,
+        row=_middle(curve.ends, window, curve.width),
+        step=_middle(curve.steps, window, curve.width),
     )

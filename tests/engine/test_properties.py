@@ -95,7 +95,8 @@ def test_decisions_are_free_of_scale(rows: Rows, factor: float) -> None:
 @given(streams(names=("quality",)))
 def test_higher_is_better_mirrors_lower_is_better(rows: Rows) -> None:
     mirrored: Rows = [(step, {name: -value if isinstance(value, float) else value for name, value in row.items()}) for step, row in rows]
-    assert outline(play(mirrored, metric="quality", mode="max")) == outline(play(rows, metric="quality", mode="min"))
+    down, up = play(rows, metric="quality", mode="min"), play(mirrored, metric="quality", mode="max")
+    assert [verdict.decision for verdict in up] == [verdict.decision for verdict in down]
 
 
 @FEW
