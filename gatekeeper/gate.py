@@ -12,14 +12,13 @@ from gatekeeper.metrics import to_float
 from gatekeeper.review import Opinion, Reviewer, ReviewRequest, primary, self_review
 from gatekeeper.roles import IGNORED, ROLES, Guess, understand
 from gatekeeper.run_state import RunState
-from gatekeeper.signals.track import Track
+from gatekeeper.signals.track import HEAD, Track
 from gatekeeper.signals.trend import Trend, value_deviation
 from gatekeeper.table import CHECKS, REPORT, REVIEW, row_of
 from gatekeeper.verdict import CurvePoint, Decision, Finding, Judgment, Verdict
 
 __all__ = ["Gate"]
 
-_HEAD = 8  # first values kept: the start that every gain is measured from
 _QUIET = "too little evidence yet"
 
 
@@ -120,7 +119,7 @@ class Gate:
                 track.zeros = 0
             curve.push(value, row, place)
             count = curve.n
-            if count <= _HEAD:
+            if count <= HEAD:
                 track.head.append(value)
                 if count == 1:
                     track.begin(value, row)
@@ -143,7 +142,7 @@ class Gate:
             if count >= track.look_at:
                 track.checkpoint()
                 due = True
-                if track.guess.role == "lr" and count > _HEAD + 12 and value > 0.0:
+                if track.guess.role == "lr" and count > HEAD + 12 and value > 0.0:
                     track.alarm = self.settings.thresholds.lr_jump * value
         if clean:
             self._last_finite = (row, step)
@@ -265,7 +264,7 @@ class Gate:
 
     def _second_opinion(self, request: ReviewRequest) -> tuple[Opinion, str]:
         reviewer = self._reviewer
-        if reviewer is None:
+        if reviewer is None or not request.findings:  # nobody is bothered without a question
             return self_review(request), "self-review"
         name = getattr(reviewer, "__name__", type(reviewer).__name__)
         try:

@@ -46,9 +46,10 @@ def never_learned(run: RunState) -> Finding | None:
     guess = ""
     loss = run.loss
     if loss is not None and loss.trend is not None:
-        classes = math.exp(loss.trend.level) if 0.5 < loss.trend.level < 12.0 else 0.0
-        if classes >= 1.5 and abs(loss.trend.level - math.log(round(classes))) < 0.01 * loss.trend.level:
-            guess = f"; {loss.name} sits at ln({round(classes)}), what guessing costs"
+        # Beyond ten classes the logarithms lie too close together for a level to mean one of them.
+        classes = next((n for n in (*range(2, 11), 100, 1000) if abs(loss.trend.level - math.log(n)) < 0.01 * math.log(n)), None)
+        if classes is not None:
+            guess = f"; {loss.name} sits at ln({classes}), what guessing costs"
     return unsure("never-learned", run, track, track.sign * track.trend.level, None, f"{track.name} started at {start} and is at {level} (best {best}){guess}")
 
 
@@ -148,7 +149,7 @@ def smoke_no_decrease(run: RunState) -> Finding | None:
     if track.curve.n < settings.thresholds.smoke_rows or track.trend is None:
         return unsure(
             "smoke-no-decrease", run, track, float(track.curve.n), settings.thresholds.smoke_rows,
-            f"{track.name} has {track.curve.n} values; a decrease is judged from {number(settings.thresholds.smoke_rows)} on",
+            f"{track.name} has {track.curve.n} of the {number(settings.thresholds.smoke_rows)} values from which a decrease is judged",
         )  # fmt: skip
     values = list(track.curve.means)
     quarter = max(2, len(values) // 4)

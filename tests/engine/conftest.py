@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
-
 from gatekeeper import Gate
 from gatekeeper.verdict import Verdict
 
@@ -37,7 +36,9 @@ def noise() -> Callable[[float], float]:
 def falling() -> Callable[..., list[float]]:
     """A learning curve of ``n`` values from ``start`` to ``end`` with Gaussian noise."""
 
-    def curve(n: int, start: float = 2.5, end: float = 0.3, spread: float = 0.02, seed: int = 1) -> list[float]:
+    def curve(
+        n: int, start: float = 2.5, end: float = 0.3, spread: float = 0.02, seed: int = 1
+    ) -> list[float]:
         source = random.Random(seed)
         return [end + (start - end) * math.exp(-5.0 * i / n) + source.gauss(0.0, spread) for i in range(n)]
 

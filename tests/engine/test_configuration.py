@@ -1,4 +1,4 @@
-"""What a gate can be told: keys, rules, thresholds, baselines, budgets; and what it says to a key that it does not know."""
+"""What a gate can be told: keys, rules, thresholds, baselines, budgets; and its answer to an unknown key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from gatekeeper import Gate
 from gatekeeper.baseline import Baseline, BaselineMetric, BaselinePoint
 from gatekeeper.config import ConfigError, Settings, Thresholds, load_settings, settings_from
@@ -53,7 +52,7 @@ def learn(i: int, n: int, end: float = 0.5, start: float = 2.5) -> float:
         ({"baseline": "no-such-file.json"}, ["no-such-file.json", "gatekeeper baseline record"]),
     ],
     ids=lambda value: str(value)[:40],
-)  # fmt: skip
+)
 def test_an_error_names_the_key_and_the_remedy(table: dict[str, Any], parts: list[str]) -> None:
     with pytest.raises(GatekeeperError) as caught:
         settings_from(table, "gatekeeper.toml")
@@ -64,14 +63,21 @@ def test_an_error_names_the_key_and_the_remedy(table: dict[str, Any], parts: lis
         assert "gatekeeper.toml" in str(caught.value)
 
 
-@pytest.mark.parametrize("options", [{"mode": "up"}, {"roles": {"los": "x"}}, {"metric": 3}, {"config": {"rule": {}}}])
+@pytest.mark.parametrize(
+    "options", [{"mode": "up"}, {"roles": {"los": "x"}}, {"metric": 3}, {"config": {"rule": {}}}]
+)
 def test_a_gate_refuses_what_it_does_not_know(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Gate(**options)
 
 
 def test_arguments_win_over_the_configuration() -> None:
-    gate = Gate(metric="b", mode="max", roles={"loss": "l"}, config={"metric": "a", "mode": "min", "roles": {"lr": "r"}})
+    gate = Gate(
+        metric="b",
+        mode="max",
+        roles={"loss": "l"},
+        config={"metric": "a", "mode": "min", "roles": {"lr": "r"}},
+    )
     assert (gate.settings.metric, gate.settings.mode) == ("b", "max")
     assert gate.settings.roles == {"lr": "r", "loss": "l"}
     kept = Gate(config={"metric": "a", "mode": "min"})
@@ -106,14 +112,26 @@ def test_the_working_directory_is_where_it_starts(tmp_path: Path, monkeypatch: p
 def test_a_table_of_every_kind_is_read(tmp_path: Path) -> None:
     path = tmp_path / "pyproject.toml"
     path.write_text(
-        '[tool.gatekeeper]\nmetric = "m"\nmode = "max"\nbudget_steps = 1000\nbaseline = 0.5\nlr_schedule = "constant"\nsmoke = true\n'
+        '[tool.gatekeeper]\nmetric = "m"\nmode = "max"\nbudget_steps = 1000\nbaseline = 0.5\n'
+        'lr_schedule = "constant"\nsmoke = true\n'
         'required_decrease = 0.2\nmaximum_loss = 3\nnotes = "n"\nfallback = ["a.log"]\n'
-        '[tool.gatekeeper.roles]\nloss = "x"\n"train/odd" = "off"\n[tool.gatekeeper.rules]\nloss-flat = "warn"\n'
+        '[tool.gatekeeper.roles]\nloss = "x"\n"train/odd" = "off"\n'
+        '[tool.gatekeeper.rules]\nloss-flat = "warn"\n'
         "[tool.gatekeeper.thresholds]\nfar_height = 20\n"
     )
     settings = load_settings(path)
-    assert (settings.metric, settings.mode, settings.budget_steps, settings.baseline_value) == ("m", "max", 1000.0, 0.5)
-    assert (settings.smoke, settings.required_decrease, settings.maximum_loss, settings.lr_schedule) == (True, 0.2, 3.0, "constant")
+    assert (settings.metric, settings.mode, settings.budget_steps, settings.baseline_value) == (
+        "m",
+        "max",
+        1000.0,
+        0.5,
+    )
+    assert (settings.smoke, settings.required_decrease, settings.maximum_loss, settings.lr_schedule) == (
+        True,
+        0.2,
+        3.0,
+        "constant",
+    )
     assert settings.fallback == ("a.log",)
     assert settings.roles == {"loss": "x", "train/odd": "off"}
     assert settings.rules == {"loss-flat": "warn"}
@@ -135,6 +153,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 # --- each threshold matters ---
 
+
 def wave(i: int) -> float:
     return ((i * 7919) % 101) / 101.0 - 0.5
 
@@ -142,46 +161,108 @@ def wave(i: int) -> float:
 def run_for(name: str) -> tuple[list[tuple[int, dict[str, float]]], dict[str, Any]]:
     """Return a run (and a configuration) whose findings depend on the threshold."""
     n = 400
-    spiky = [(i, {"loss": learn(i, 200) + (60 if 200 <= i else 0) + 0.01 * wave(i)}) for i in range(n)]
-    run_away = [(i, {"loss": learn(i, 200) + (100 * 1.5 ** (i - 200) if i >= 200 else 0) + 0.01 * wave(i)}) for i in range(n)]
+    spiky = [(i, {"loss": learn(i, 200) + (60 if i >= 200 else 0) + 0.01 * wave(i)}) for i in range(n)]
+    run_away = [
+        (i, {"loss": learn(i, 200) + (100 * 1.5 ** (i - 200) if i >= 200 else 0) + 0.01 * wave(i)})
+        for i in range(n)
+    ]
     rising = [(i, {"loss": learn(i, 100) + 0.03 * max(0, i - 100) + 0.01 * wave(i)}) for i in range(n)]
     hump = [(i, {"loss": 1.0 + 0.1 * i + 0.01 * wave(i)}) for i in range(200)]
-    evals = [(i, {"loss": learn(i, n), "eval_loss": (1.0 if i < 50 else 100.0) + 0.01 * wave(i)}) for i in range(100)]
+    evals = [
+        (i, {"loss": learn(i, n), "eval_loss": (1.0 if i < 50 else 100.0) + 0.01 * wave(i)})
+        for i in range(100)
+    ]
     learned = [(i, {"loss": learn(i, 300, 2.2) + 0.02 * wave(i)}) for i in range(n)]
     accuracy = [(i, {"val_accuracy": 0.3 - learn(i, 200, 0.0, 0.2) + 0.01 * wave(i)}) for i in range(200)]
     returns = [(i, {"eval/return": 130 - learn(i, 200, 0, 30) + wave(i)}) for i in range(200)]
     lost = [(i, {"loss": (learn(i, 200) if i < 200 else 1.5) + 0.01 * wave(i)}) for i in range(n)]
-    over = [(i, {"loss": learn(i, n), "eval_loss": 1.0 + abs(i - 150) / 500 + 0.001 * wave(i)}) for i in range(n)]
+    over = [
+        (i, {"loss": learn(i, n), "eval_loss": 1.0 + abs(i - 150) / 500 + 0.001 * wave(i)}) for i in range(n)
+    ]
     gap = [(i, {"train_acc": 0.9, "val_acc": 0.6, "loss": learn(i, n)}) for i in range(100)]
-    missing: list[tuple[int, dict[str, float]]] = [(i, {"loss": learn(i, 60)} if i < 60 or i == 90 else {"x": 1.0}) for i in range(100)]
+    missing: list[tuple[int, dict[str, float]]] = [
+        (i, {"loss": learn(i, 60)} if i < 60 or i == 90 else {"x": 1.0}) for i in range(100)
+    ]
     gradient = [(i, {"loss": learn(i, n), "grad_norm": 2000.0 if i > 95 else 1.0}) for i in range(100)]
     actor = [(i, {"rollout/ep_rew_mean": learn(i, n), "actor/grad_norm": 150.0}) for i in range(100)]
-    small = [(i, {"loss": learn(i, n), "grad_norm": 5e-8 if i > 10 else 1.0, "lr": 0.1 if i < 60 else 0.4}) for i in range(70)]
+    small = [
+        (i, {"loss": learn(i, n), "grad_norm": 5e-8 if i > 10 else 1.0, "lr": 0.1 if i < 60 else 0.4})
+        for i in range(70)
+    ]
     zero = [(i, {"loss": learn(i, n), "grad_norm": 0.0 if i > 80 else 1.0}) for i in range(92)]
     flat = [(i, {"loss": 1.0 + 0.001 * wave(i)}) for i in range(100)]
     noisy = [(i, {"loss": 1.0 + 0.5 * wave(i + 50)}) for i in range(100)]
     agent = [
-        (i, {"rollout/ep_rew_mean": 10.0, "train/entropy": 0.05 if i > 10 else 1.0, "q_pred": 30.0, "mc_return": 10.0, "train/approx_kl": 0.2, "eval/std_reward": 15.0, "system.gpu.0.gpu": 4.0})
+        (
+            i,
+            {
+                "rollout/ep_rew_mean": 10.0,
+                "train/entropy": 0.05 if i > 10 else 1.0,
+                "q_pred": 30.0,
+                "mc_return": 10.0,
+                "train/approx_kl": 0.2,
+                "eval/std_reward": 15.0,
+                "system.gpu.0.gpu": 4.0,
+            },
+        )
         for i in range(100)
-    ]  # fmt: skip
-    forgotten = [(i, {"eval/return": 10 + 90 * math.exp(-(((i - 100) / 60) ** 2)) + 40 * (i > 150)}) for i in range(n)]
+    ]
+    forgotten = [
+        (i, {"eval/return": 10 + 90 * math.exp(-(((i - 100) / 60) ** 2)) + 40 * (i > 150)}) for i in range(n)
+    ]
     behind = [(i, {"loss": learn(i, 300, 1.0) + 0.01 * wave(i)}) for i in range(n)]
     smoke = [(i, {"loss": 2.0 - 0.004 * i + 0.05 * wave(i)}) for i in range(60)]
     point = BaselinePoint(0.0, 0.9, 0.02, 50)
-    spread = Baseline(50, {"loss": BaselineMetric("min", BaselinePoint(400.0, 0.9, 0.02, 50), (point, BaselinePoint(400.0, 0.9, 0.02, 50)))})
+    spread = Baseline(
+        50,
+        {
+            "loss": BaselineMetric(
+                "min", BaselinePoint(400.0, 0.9, 0.02, 50), (point, BaselinePoint(400.0, 0.9, 0.02, 50))
+            )
+        },
+    )
     runs: dict[str, tuple[list[tuple[int, dict[str, float]]], dict[str, Any]]] = {
-        "far_height": (spiky, {}), "runaway_height": (run_away, {}), "runaway_growth": (run_away, {}), "lingering_values": (spiky, {}),
-        "lingering_evals": (evals, {}), "lingering_share": (spiky, {}), "rising_checkpoints": (rising, {}), "rising_height": (rising, {}),
-        "rising_values": (hump, {}), "rising_z": (rising, {}), "learned_share": (learned, {}), "learned_z": (learned, {}),
-        "return_share": (returns, {}), "headroom_share": (accuracy, {}), "chance_share": (accuracy, {}), "relapse_share": (lost, {}),
-        "relapse_z": (lost, {}), "overfit_share": (over, {}), "gap_share": (gap, {}), "missing_gaps": (missing, {}),
-        "missing_rows": (missing, {}), "grad_explosion": (gradient, {}), "grad_high": (actor, {}), "grad_vanishing": (small, {}),
-        "zero_values": (zero, {}), "lr_jump": (small, {}), "flat_share": (flat, {}), "noisy_ratio": (noisy, {}),
-        "entropy_floor": (agent, {}), "entropy_steps": (agent, {}), "q_ratio": (agent, {}), "forgetting_share": (forgotten, {}),
-        "kl_high": (agent, {}), "return_spread": (agent, {}), "gpu_idle": (agent, {}), "baseline_z": (behind, {"baseline": spread}),
-        "baseline_margin": (behind, {"baseline": 0.9, "budget_steps": 400}), "early_share": (behind, {"baseline": 0.1, "budget_steps": 400}),
-        "smoke_rows": (smoke, {"smoke": True}), "smoke_z": (smoke, {"smoke": True}),
-    }  # fmt: skip
+        "far_height": (spiky, {}),
+        "runaway_height": (run_away, {}),
+        "runaway_growth": (run_away, {}),
+        "lingering_values": (spiky, {}),
+        "lingering_evals": (evals, {}),
+        "lingering_share": (spiky, {}),
+        "rising_checkpoints": (rising, {}),
+        "rising_height": (rising, {}),
+        "rising_values": (hump, {}),
+        "rising_z": (rising, {}),
+        "learned_share": (learned, {}),
+        "learned_z": (learned, {}),
+        "return_share": (returns, {}),
+        "headroom_share": (accuracy, {}),
+        "chance_share": (accuracy, {}),
+        "relapse_share": (lost, {}),
+        "relapse_z": (lost, {}),
+        "overfit_share": (over, {}),
+        "gap_share": (gap, {}),
+        "missing_gaps": (missing, {}),
+        "missing_rows": (missing, {}),
+        "grad_explosion": (gradient, {}),
+        "grad_high": (actor, {}),
+        "grad_vanishing": (small, {}),
+        "zero_values": (zero, {}),
+        "lr_jump": (small, {}),
+        "flat_share": (flat, {}),
+        "noisy_ratio": (noisy, {}),
+        "entropy_floor": (agent, {}),
+        "entropy_steps": (agent, {}),
+        "q_ratio": (agent, {}),
+        "forgetting_share": (forgotten, {}),
+        "kl_high": (agent, {}),
+        "return_spread": (agent, {}),
+        "gpu_idle": (agent, {}),
+        "baseline_z": (behind, {"baseline": spread}),
+        "baseline_margin": (behind, {"baseline": 0.9, "budget_steps": 400}),
+        "early_share": (behind, {"baseline": 0.1, "budget_steps": 400}),
+        "smoke_rows": (smoke, {"smoke": True}),
+        "smoke_z": (smoke, {"smoke": True}),
+    }
     return runs[name]
 
 
@@ -201,7 +282,9 @@ def test_each_threshold_changes_what_is_said(name: str, play: Play) -> None:
 # --- baselines and budgets ---
 
 
-def curve_baseline(metric: str, direction: Any, points: list[tuple[float, float]], spread: float | None = 0.02) -> Baseline:
+def curve_baseline(
+    metric: str, direction: Any, points: list[tuple[float, float]], spread: float | None = 0.02
+) -> Baseline:
     made = tuple(BaselinePoint(step, mean, spread, 10) for step, mean in points)
     return Baseline(10, {metric: BaselineMetric(direction, made[-1], made)})
 
@@ -225,7 +308,10 @@ def test_a_run_that_settles_behind_the_baselines_number_is_stopped(play: Play) -
 
 def test_higher_is_better_against_a_number(play: Play) -> None:
     rows = [(i, {"val_accuracy": 0.6 - learn(i, 150, 0.0, 0.5) + 0.002 * wave(i)}) for i in range(300)]
-    assert next(v for v in play(rows, config={"baseline": 0.9, "budget_steps": 300}) if v.stopped).rule == "worse-than-baseline"
+    assert (
+        next(v for v in play(rows, config={"baseline": 0.9, "budget_steps": 300}) if v.stopped).rule
+        == "worse-than-baseline"
+    )
     assert not any(v.stopped for v in play(rows, config={"baseline": 0.3, "budget_steps": 300}))
 
 
@@ -258,7 +344,10 @@ def smoke(rows: list[dict[str, float]], play: Play, **config: Any) -> Verdict:
 
 
 def test_a_healthy_short_run_goes_on(play: Play) -> None:
-    assert smoke([{"loss": learn(i, 40) + 0.02 * wave(i), "grad_norm": 1.0} for i in range(40)], play).decision is Decision.CONTINUE
+    assert (
+        smoke([{"loss": learn(i, 40) + 0.02 * wave(i), "grad_norm": 1.0} for i in range(40)], play).decision
+        is Decision.CONTINUE
+    )
 
 
 def test_a_frozen_run_is_stopped(play: Play) -> None:
@@ -268,7 +357,10 @@ def test_a_frozen_run_is_stopped(play: Play) -> None:
 
 
 def test_a_dead_gradient_is_stopped(play: Play) -> None:
-    assert smoke([{"loss": 2.3 + 0.001 * wave(i), "grad_norm": 0.0} for i in range(40)], play).decision is Decision.STOP
+    assert (
+        smoke([{"loss": 2.3 + 0.001 * wave(i), "grad_norm": 0.0} for i in range(40)], play).decision
+        is Decision.STOP
+    )
 
 
 def test_a_nan_is_stopped(play: Play) -> None:
@@ -279,7 +371,10 @@ def test_a_nan_is_stopped(play: Play) -> None:
 @pytest.mark.parametrize("value", [lambda i: 2.0 - 0.2 * i, lambda i: 2.0])
 def test_too_few_rows_are_too_little_evidence(rows: int, value: Callable[[int], float], play: Play) -> None:
     assert smoke([{"loss": value(i)} for i in range(rows)], play).decision is Decision.WAIT
-    assert smoke([{"loss": value(i), "eval_loss": value(i)} for i in range(rows)], play).decision is Decision.WAIT
+    assert (
+        smoke([{"loss": value(i), "eval_loss": value(i)} for i in range(rows)], play).decision
+        is Decision.WAIT
+    )
 
 
 def test_noise_without_a_decrease_waits(play: Play) -> None:
@@ -302,7 +397,9 @@ def test_a_maximum_loss(play: Play) -> None:
 
 
 def test_smoke_rules_are_silent_otherwise(play: Play) -> None:
-    verdicts = play([(i, {"loss": 2.3}) for i in range(40)], config={"maximum_loss": 0.1, "required_decrease": 0.9})
+    verdicts = play(
+        [(i, {"loss": 2.3}) for i in range(40)], config={"maximum_loss": 0.1, "required_decrease": 0.9}
+    )
     assert not [f for v in verdicts for f in v.findings if f.rule.startswith("smoke")]
 
 

@@ -1,4 +1,4 @@
-"""What holds for every stream: determinism, continuation, scale, sign, prefixes, latches, bounds, and no exception at all."""
+"""What holds for every stream: determinism, continuation, scale, sign, prefixes, latches and bounds."""
 
 from __future__ import annotations
 
@@ -13,23 +13,41 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gatekeeper import Gate
+from gatekeeper.verdict import Decision, Verdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatekeeper import Gate
-from gatekeeper.verdict import Decision, Verdict
-
 FEW = settings(max_examples=40, deadline=None)
-NAMES = ["loss", "eval_loss", "val_accuracy", "grad_norm", "lr", "train/entropy", "rollout/ep_rew_mean", "train/value_loss", "q_pred", "mc_return"]  # fmt: skip
+NAMES = [
+    "loss",
+    "eval_loss",
+    "val_accuracy",
+    "grad_norm",
+    "lr",
+    "train/entropy",
+    "rollout/ep_rew_mean",
+    "train/value_loss",
+    "q_pred",
+    "mc_return",
+]
 Rows = list[tuple[Any, dict[str, Any]]]
 
 
 @st.composite
-def streams(draw: st.DrawFn, *, names: tuple[str, ...] = ("loss", "eval_loss"), most: int = 300, odd: bool = True) -> Rows:
-    """A run of pieces: falling, flat, rising, jumping, noisy, with gaps and now and then a value that is none."""
+def streams(
+    draw: st.DrawFn, *, names: tuple[str, ...] = ("loss", "eval_loss"), most: int = 300, odd: bool = True
+) -> Rows:
+    """A run of pieces (falling, flat, rising, jumping, noisy) with gaps and now and then a value that is none."""
     source = random.Random(draw(st.integers(0, 2**32)))
     n = draw(st.integers(1, most))
-    pieces = draw(st.lists(st.tuples(st.sampled_from([0.9, 0.99, 1.0, 1.01, 1.3]), st.sampled_from([0.0, 0.01, 0.3])), min_size=1, max_size=4))
+    pieces = draw(
+        st.lists(
+            st.tuples(st.sampled_from([0.9, 0.99, 1.0, 1.01, 1.3]), st.sampled_from([0.0, 0.01, 0.3])),
+            min_size=1,
+            max_size=4,
+        )
+    )
     keep = draw(st.sampled_from([1.0, 0.5, 0.1]))
     rows: Rows = []
     levels = {name: source.uniform(0.5, 5.0) for name in names}
@@ -75,7 +93,9 @@ def test_goes_on_after_json_and_pickle_at_any_row(rows: Rows, data: st.DataObjec
         assert play(rows[cut:], gate) == whole[cut:]
         assert gate.rows == len(rows)
         assert gate.roles == play_roles(rows)
-    assert json.dumps(restored.state_dict(), sort_keys=True) == json.dumps(pickle.loads(pickle.dumps(restored)).state_dict(), sort_keys=True)
+    assert json.dumps(restored.state_dict(), sort_keys=True) == json.dumps(
+        pickle.loads(pickle.dumps(restored)).state_dict(), sort_keys=True
+    )
 
 
 def play_roles(rows: Rows) -> dict[str, str]:
@@ -87,14 +107,20 @@ def play_roles(rows: Rows) -> dict[str, str]:
 @FEW
 @given(streams(), st.sampled_from([2.0**-27, 0.5, 2.0**27, 2.0**90]))
 def test_decisions_are_free_of_scale(rows: Rows, factor: float) -> None:
-    scaled: Rows = [(step, {name: value * factor if isinstance(value, float) else value for name, value in row.items()}) for step, row in rows]
+    scaled: Rows = [
+        (step, {name: value * factor if isinstance(value, float) else value for name, value in row.items()})
+        for step, row in rows
+    ]
     assert outline(play(scaled)) == outline(play(rows))
 
 
 @FEW
 @given(streams(names=("quality",)))
 def test_higher_is_better_mirrors_lower_is_better(rows: Rows) -> None:
-    mirrored: Rows = [(step, {name: -value if isinstance(value, float) else value for name, value in row.items()}) for step, row in rows]
+    mirrored: Rows = [
+        (step, {name: -value if isinstance(value, float) else value for name, value in row.items()})
+        for step, row in rows
+    ]
     down, up = play(rows, metric="quality", mode="min"), play(mirrored, metric="quality", mode="max")
     assert [verdict.decision for verdict in up] == [verdict.decision for verdict in down]
 
@@ -102,7 +128,10 @@ def test_higher_is_better_mirrors_lower_is_better(rows: Rows) -> None:
 @FEW
 @given(streams(names=("my_loss",)))
 def test_a_loss_that_is_maximised_mirrors_one_that_is_minimised(rows: Rows) -> None:
-    mirrored: Rows = [(step, {name: -value if isinstance(value, float) else value for name, value in row.items()}) for step, row in rows]
+    mirrored: Rows = [
+        (step, {name: -value if isinstance(value, float) else value for name, value in row.items()})
+        for step, row in rows
+    ]
     down, up = play(rows, metric="my_loss", mode="min"), play(mirrored, metric="my_loss", mode="max")
     assert [verdict.decision for verdict in up] == [verdict.decision for verdict in down]
 
@@ -115,9 +144,17 @@ def test_a_verdict_depends_on_no_later_row(rows: Rows, others: Rows, data: st.Da
 
 
 @FEW
-@given(streams(odd=False), st.sampled_from([math.nan, math.inf, -math.inf, "nan", "Infinity", np.float32("nan"), np.array(math.inf)]), st.data())
-def test_a_nonfinite_loss_stops_at_exactly_its_row_and_latches(rows: Rows, value: Any, data: st.DataObject) -> None:
-    calm = [(step, {name: 1.0 + 1.0 / (1 + step) for name in row}) for step, row in rows]
+@given(
+    streams(odd=False),
+    st.sampled_from(
+        [math.nan, math.inf, -math.inf, "nan", "Infinity", np.float32("nan"), np.array(math.inf)]
+    ),
+    st.data(),
+)
+def test_a_nonfinite_loss_stops_at_exactly_its_row_and_latches(
+    rows: Rows, value: Any, data: st.DataObject
+) -> None:
+    calm = [(step, dict.fromkeys(row, 1.0 + 1.0 / (1 + step))) for step, row in rows]
     place = data.draw(st.integers(0, len(calm) - 1))
     name = data.draw(st.sampled_from(["loss", "eval_loss"]))
     calm[place] = (calm[place][0], {**calm[place][1], name: value})
@@ -145,15 +182,50 @@ class Raises:
 
 
 SCALARS = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.integers(10**308, 10**400), st.floats(), st.text(max_size=50), st.binary(max_size=5),
-    st.complex_numbers(), st.decimals(), st.fractions(),
-    st.sampled_from([
-        np.float16(1.5), np.float32("inf"), np.int64(3), np.bool_(True), np.array(2.5), np.array([1.0, 2.0]), np.array("x"), np.datetime64("2026-01-01"),
-        Decimal("sNaN"), Fraction(1, 3), object(), float, [1], (), {"a": 1}, {1}, lambda: 1, "nan", "1e400", "1_0", "٣",
-        Raises(ValueError()), Raises(KeyError("x")), Raises(ZeroDivisionError()), Raises(MemoryError()), Raises(RecursionError()),
-    ]),
-)  # fmt: skip
-KEYS = st.one_of(st.sampled_from(NAMES), st.text(max_size=20), st.integers(), st.none(), st.tuples(st.text(max_size=3)))
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(10**308, 10**400),
+    st.floats(),
+    st.text(max_size=50),
+    st.binary(max_size=5),
+    st.complex_numbers(),
+    st.decimals(),
+    st.fractions(),
+    st.sampled_from(
+        [
+            np.float16(1.5),
+            np.float32("inf"),
+            np.int64(3),
+            np.bool_(True),
+            np.array(2.5),
+            np.array([1.0, 2.0]),
+            np.array("x"),
+            np.datetime64("2026-01-01"),
+            Decimal("sNaN"),
+            Fraction(1, 3),
+            object(),
+            float,
+            [1],
+            (),
+            {"a": 1},
+            {1},
+            lambda: 1,
+            "nan",
+            "1e400",
+            "1_0",
+            "٣",
+            Raises(ValueError()),
+            Raises(KeyError("x")),
+            Raises(ZeroDivisionError()),
+            Raises(MemoryError()),
+            Raises(RecursionError()),
+        ]
+    ),
+)
+KEYS = st.one_of(
+    st.sampled_from(NAMES), st.text(max_size=20), st.integers(), st.none(), st.tuples(st.text(max_size=3))
+)
 
 
 @settings(max_examples=150, deadline=None)
@@ -170,9 +242,19 @@ def test_no_row_raises(rows: Rows) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=120), st.sampled_from(NAMES), st.booleans())
+@given(
+    st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=120),
+    st.sampled_from(NAMES),
+    st.booleans(),
+)
 def test_no_size_of_value_raises(values: list[float], name: str, smoke: bool) -> None:
-    config = {"smoke": smoke, "baseline": 1.0, "budget_steps": 100, "lr_schedule": "constant", "maximum_loss": 1.0}
+    config = {
+        "smoke": smoke,
+        "baseline": 1.0,
+        "budget_steps": 100,
+        "lr_schedule": "constant",
+        "maximum_loss": 1.0,
+    }
     gate = Gate(config=config)
     play([(i, {name: value, "loss": value}) for i, value in enumerate(values)], gate)
     json.dumps(gate.state_dict(), allow_nan=False)
@@ -208,7 +290,14 @@ def test_the_state_of_a_long_run_is_no_larger_than_that_of_a_short_one() -> None
     gate = Gate()
     sizes = []
     for i in range(100_000):
-        gate.observe(i, {"loss": 1.0 + math.exp(-i / 3000) + source.gauss(0, 0.05), "grad_norm": source.random(), "lr": 1e-3})
+        gate.observe(
+            i,
+            {
+                "loss": 1.0 + math.exp(-i / 3000) + source.gauss(0, 0.05),
+                "grad_norm": source.random(),
+                "lr": 1e-3,
+            },
+        )
         if i + 1 in (1000, 100_000):
             sizes.append(size(gate))
     assert sizes[1] < 1.5 * sizes[0]
@@ -242,10 +331,14 @@ def test_a_name_that_is_declared_or_better_is_kept_however_many_came_before() ->
 # --- numbers as trainers log them ---
 
 
-@pytest.mark.parametrize("wrap", [np.float64, np.float32, np.float16, np.array, str, lambda x: Decimal(str(x)), lambda x: f" {x} "])
+@pytest.mark.parametrize(
+    "wrap", [np.float64, np.float32, np.float16, np.array, str, lambda x: Decimal(str(x)), lambda x: f" {x} "]
+)
 def test_numbers_of_any_kind_are_judged_alike(wrap: Any) -> None:
     values = [1.0 + 2.0**-k for k in range(8)] * 2 + [1.0] * 80
-    assert outline(play([(i, {"loss": wrap(value)}) for i, value in enumerate(values)])) == outline(play([(i, {"loss": value}) for i, value in enumerate(values)]))
+    assert outline(play([(i, {"loss": wrap(value)}) for i, value in enumerate(values)])) == outline(
+        play([(i, {"loss": value}) for i, value in enumerate(values)])
+    )
 
 
 def test_numpy_steps_and_values_leave_a_state_of_plain_json() -> None:

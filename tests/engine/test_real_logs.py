@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-
 from gatekeeper import Gate
 from gatekeeper.verdict import Decision, Verdict
 
@@ -41,12 +40,18 @@ def test_nonfinite_loss_stops_at_its_row(value: Any, play: Play) -> None:
 
 @pytest.mark.parametrize("name", ["val_loss", "eval/loss", "validation/ctc_loss", "val_bpb"])
 def test_nonfinite_held_out_loss_stops_at_its_row(name: str, play: Play) -> None:
-    rows = [(i, {"loss": learn(i, 100), **({name: NAN if i == 60 else 1.0} if i % 10 == 0 else {})}) for i in range(100)]
+    rows = [
+        (i, {"loss": learn(i, 100), **({name: NAN if i == 60 else 1.0} if i % 10 == 0 else {})})
+        for i in range(100)
+    ]
     assert stops(play(rows)) == [61]
 
 
 def test_hugging_face_hides_a_nan_loss_as_zero(play: Play) -> None:
-    rows = [(i, {"loss": 0.0, "grad_norm": NAN} if i >= 50 else {"loss": learn(i, 100), "grad_norm": 1.0}) for i in range(100)]
+    rows = [
+        (i, {"loss": 0.0, "grad_norm": NAN} if i >= 50 else {"loss": learn(i, 100), "grad_norm": 1.0})
+        for i in range(100)
+    ]
     verdicts = play(rows)
     assert stops(verdicts) == [51]
     assert verdicts[-1].rule == "nonfinite-loss"
@@ -57,7 +62,10 @@ def test_hugging_face_hides_it_from_the_first_row_on(play: Play) -> None:
 
 
 def test_null_loss_beside_a_nonfinite_gradient_stops(play: Play) -> None:
-    rows = [(i, {"loss": learn(i, 100) if i < 50 else None, "grad_norm": 1.0 if i < 50 else NAN}) for i in range(100)]
+    rows = [
+        (i, {"loss": learn(i, 100) if i < 50 else None, "grad_norm": 1.0 if i < 50 else NAN})
+        for i in range(100)
+    ]
     verdicts = play(rows)
     assert stops(verdicts) == [51]
     assert verdicts[-1].rule == "metric-missing"
@@ -69,19 +77,30 @@ def test_null_loss_beside_a_nonfinite_gradient_stops(play: Play) -> None:
     ids=["nan gradient", "inf gradient", "exploding gradient", "nan eval"],
 )
 @pytest.mark.parametrize("gone", [{}, {"loss": None}], ids=["missing key", "null"])
-def test_missing_loss_with_a_second_witness_stops_soon(gone: dict[str, Any], witness: dict[str, Any], play: Play) -> None:
-    rows = [(i, {"loss": learn(i, 100), "grad_norm": 1.0} if i < 50 else {**gone, **witness}) for i in range(100)]
+def test_missing_loss_with_a_second_witness_stops_soon(
+    gone: dict[str, Any], witness: dict[str, Any], play: Play
+) -> None:
+    rows = [
+        (i, {"loss": learn(i, 100), "grad_norm": 1.0} if i < 50 else {**gone, **witness}) for i in range(100)
+    ]
     (row,) = stops(play(rows))
     assert 51 <= row <= 55
 
 
 def test_missing_loss_after_a_last_value_far_off_stops_soon(play: Play) -> None:
-    rows = [(i, {"loss": learn(i, 100) if i < 49 else 1e9, "lr": 0.1} if i < 50 else {"lr": 0.1}) for i in range(100)]
+    rows = [
+        (i, {"loss": learn(i, 100) if i < 49 else 1e9, "lr": 0.1} if i < 50 else {"lr": 0.1})
+        for i in range(100)
+    ]
     (row,) = stops(play(rows))
     assert 51 <= row <= 55
 
 
-@pytest.mark.parametrize("gone", [{"lr": 0.1}, {"lr": 0.1, "loss": None}, {"lr": 0.1, "loss": ""}], ids=["missing key", "null", "blank"])
+@pytest.mark.parametrize(
+    "gone",
+    [{"lr": 0.1}, {"lr": 0.1, "loss": None}, {"lr": 0.1, "loss": ""}],
+    ids=["missing key", "null", "blank"],
+)
 def test_missing_loss_alone_is_no_stop(gone: dict[str, Any], play: Play) -> None:
     verdicts = play([(i, {"lr": 0.1, "loss": learn(i, 300)} if i < 300 else gone) for i in range(500)])
     assert not stops(verdicts)
@@ -105,7 +124,13 @@ def test_one_blank_in_a_healthy_run_is_nothing(value: Any, play: Play) -> None:
 @pytest.mark.parametrize("odd", [INF, NAN, "inf"])
 def test_loss_scale_overflows_at_the_start(odd: Any, every: int, sparse: dict[str, Any], play: Play) -> None:
     rows = [
-        (i, {"grad_norm": odd if i in (0, 1, 2, 3, 5, 211) else 1.0, **({"loss": learn(i, 800)} if i % every == 0 else sparse)})
+        (
+            i,
+            {
+                "grad_norm": odd if i in (0, 1, 2, 3, 5, 211) else 1.0,
+                **({"loss": learn(i, 800)} if i % every == 0 else sparse),
+            },
+        )
         for i in range(800)
     ]
     verdicts = play(rows)
@@ -114,19 +139,39 @@ def test_loss_scale_overflows_at_the_start(odd: Any, every: int, sparse: dict[st
 
 
 def test_a_timing_that_is_nan(play: Play) -> None:
-    verdicts = play([(i, {"loss": learn(i, 300), "step_avg": NAN, "time/fps": INF, "epoch": NAN}) for i in range(300)])
+    verdicts = play(
+        [(i, {"loss": learn(i, 300), "step_avg": NAN, "time/fps": INF, "epoch": NAN}) for i in range(300)]
+    )
     assert {v.decision for v in verdicts[50:]} == {Decision.CONTINUE}
 
 
 def test_a_score_without_anything_to_average(play: Play) -> None:
-    rows = [(i, {"loss": learn(i, 400), **({"val/mAP": NAN if i < 80 else 0.5 - learn(i, 400) / 5} if i % 10 == 0 else {})}) for i in range(400)]
+    rows = [
+        (
+            i,
+            {
+                "loss": learn(i, 400),
+                **({"val/mAP": NAN if i < 80 else 0.5 - learn(i, 400) / 5} if i % 10 == 0 else {}),
+            },
+        )
+        for i in range(400)
+    ]
     verdicts = play(rows)
     assert not stops(verdicts)
     assert verdicts[-1].decision is Decision.CONTINUE
 
 
 def test_an_untrained_models_perplexity_overflows(play: Play) -> None:
-    rows = [(i, {"loss": learn(i, 400, 12, 3), **({"val_ppl": INF if i < 20 else math.exp(learn(i, 400, 12, 3))} if i % 10 == 0 else {})}) for i in range(400)]
+    rows = [
+        (
+            i,
+            {
+                "loss": learn(i, 400, 12, 3),
+                **({"val_ppl": INF if i < 20 else math.exp(learn(i, 400, 12, 3))} if i % 10 == 0 else {}),
+            },
+        )
+        for i in range(400)
+    ]
     verdicts = play(rows)
     assert not stops(verdicts)
     assert verdicts[-1].decision is Decision.CONTINUE
@@ -136,7 +181,9 @@ def test_an_untrained_models_perplexity_overflows(play: Play) -> None:
 def test_the_loss_of_one_player_skips_a_batch(play: Play) -> None:
     rows = [(i, {"loss_gen": NAN if i in (40, 41, 90) else 1.0, "loss_dis": 0.7}) for i in range(200)]
     assert not stops(play(rows))
-    assert stops(play([(i, {"loss_gen": NAN if i >= 40 else 1.0, "loss_dis": 0.7}) for i in range(200)])) == [43]
+    assert stops(play([(i, {"loss_gen": NAN if i >= 40 else 1.0, "loss_dis": 0.7}) for i in range(200)])) == [
+        43
+    ]
 
 
 # --- levels ---
@@ -170,13 +217,24 @@ def test_a_gradient_norm_that_was_never_computed(play: Play, noise: Noise) -> No
 
 
 def test_a_large_gradient_norm_is_normal_there(play: Play, noise: Noise) -> None:
-    verdicts = play([(i, {"loss": learn(i, 300), "grad_norm": 1e5 * (1 + abs(noise(0.3)))}) for i in range(300)])
+    verdicts = play(
+        [(i, {"loss": learn(i, 300), "grad_norm": 1e5 * (1 + abs(noise(0.3)))}) for i in range(300)]
+    )
     assert not seen(verdicts) & {"exploding-gradient", "nonfinite-gradient"}
     assert verdicts[-1].decision is Decision.CONTINUE
 
 
 def test_a_gradient_leads_a_spike_that_recovers(play: Play, noise: Noise) -> None:
-    rows = [(i, {"loss": learn(i, 800) + (20 * math.exp(-(i - 400) / 8) if i >= 400 else 0) + noise(0.01), "grad_norm": 960.0 if 398 <= i < 404 else 0.24}) for i in range(800)]
+    rows = [
+        (
+            i,
+            {
+                "loss": learn(i, 800) + (20 * math.exp(-(i - 400) / 8) if i >= 400 else 0) + noise(0.01),
+                "grad_norm": 960.0 if 398 <= i < 404 else 0.24,
+            },
+        )
+        for i in range(800)
+    ]
     verdicts = play(rows)
     assert not stops(verdicts)
     assert {"spike-open", "exploding-gradient"} <= seen(verdicts)
@@ -188,7 +246,14 @@ def test_a_gradient_leads_a_spike_that_recovers(play: Play, noise: Noise) -> Non
 
 def test_value_and_policy_losses_rise_with_the_returns(play: Play, noise: Noise) -> None:
     rows = [
-        (i, {"rollout/ep_rew_mean": 500 - 4.8 * learn(i, 400, 100, 0) + noise(20), "train/value_loss": 1 + i * i / 50 + abs(noise(5)), "train/loss": 1 + i * i / 100})
+        (
+            i,
+            {
+                "rollout/ep_rew_mean": 500 - 4.8 * learn(i, 400, 100, 0) + noise(20),
+                "train/value_loss": 1 + i * i / 50 + abs(noise(5)),
+                "train/loss": 1 + i * i / 100,
+            },
+        )
         for i in range(400)
     ]
     verdicts = play(rows)
@@ -197,12 +262,31 @@ def test_value_and_policy_losses_rise_with_the_returns(play: Play, noise: Noise)
 
 
 def test_the_losses_of_a_gan(play: Play, noise: Noise) -> None:
-    rows = [(i, {"loss_G": 0.7 + 4 * (1 - math.exp(-i / 300)) + noise(0.2), "loss_D": 0.3 + math.exp(-i / 100) + noise(0.1)}) for i in range(1500)]
+    rows = [
+        (
+            i,
+            {
+                "loss_G": 0.7 + 4 * (1 - math.exp(-i / 300)) + noise(0.2),
+                "loss_D": 0.3 + math.exp(-i / 100) + noise(0.1),
+            },
+        )
+        for i in range(1500)
+    ]
     assert not stops(play(rows))
 
 
 def test_a_term_rises_beside_a_loss_that_falls(play: Play, noise: Noise) -> None:
-    rows = [(i, {"loss": learn(i, 500, 100, 20) + noise(0.5), "kl_loss": 0.001 + 10 * (1 - math.exp(-i / 200)), "commit_loss": 1e-4 * (1 + i)}) for i in range(1000)]
+    rows = [
+        (
+            i,
+            {
+                "loss": learn(i, 500, 100, 20) + noise(0.5),
+                "kl_loss": 0.001 + 10 * (1 - math.exp(-i / 200)),
+                "commit_loss": 1e-4 * (1 + i),
+            },
+        )
+        for i in range(1000)
+    ]
     verdicts = play(rows)
     assert not stops(verdicts)
     assert verdicts[-1].decision is Decision.CONTINUE
@@ -210,7 +294,14 @@ def test_a_term_rises_beside_a_loss_that_falls(play: Play, noise: Noise) -> None
 
 def test_box_loss_rises_in_the_first_epochs(play: Play) -> None:
     rows = [
-        (i, {"train/box_loss": 1.5 + 0.4 * math.exp(-(((i - 3) / 2) ** 2)) - 0.7 * (1 - math.exp(-i / 30)), "val/box_loss": 1.5 + 0.3 * math.exp(-(((i - 3) / 2) ** 2)), "metrics/mAP50-95(B)": 0.5 * (1 - math.exp(-i / 25))})
+        (
+            i,
+            {
+                "train/box_loss": 1.5 + 0.4 * math.exp(-(((i - 3) / 2) ** 2)) - 0.7 * (1 - math.exp(-i / 30)),
+                "val/box_loss": 1.5 + 0.3 * math.exp(-(((i - 3) / 2) ** 2)),
+                "metrics/mAP50-95(B)": 0.5 * (1 - math.exp(-i / 25)),
+            },
+        )
         for i in range(100)
     ]
     verdicts = play(rows)
@@ -219,7 +310,17 @@ def test_box_loss_rises_in_the_first_epochs(play: Play) -> None:
 
 
 def test_eval_loss_rises_while_the_task_metric_improves(play: Play, noise: Noise) -> None:
-    rows = [(i, {"loss": learn(i, 300, 2.5, 0.01), "eval_loss": 0.6 + abs(i - 60) / 200 + noise(0.01), "eval_accuracy": 0.9 - learn(i, 300, 0.8, 0.0)}) for i in range(300)]
+    rows = [
+        (
+            i,
+            {
+                "loss": learn(i, 300, 2.5, 0.01),
+                "eval_loss": 0.6 + abs(i - 60) / 200 + noise(0.01),
+                "eval_accuracy": 0.9 - learn(i, 300, 0.8, 0.0),
+            },
+        )
+        for i in range(300)
+    ]
     verdicts = play(rows)
     assert not stops(verdicts)
     assert verdicts[-1].decision is Decision.CONTINUE
@@ -239,7 +340,11 @@ def test_negative_losses(name: str, play: Play, noise: Noise) -> None:
 
 
 def test_an_elbo_that_is_maximised(play: Play, noise: Noise) -> None:
-    verdicts = play([(i, {"train/elbo": -500 + 400 * (1 - math.exp(-i / 60)) + noise(2)}) for i in range(400)], metric="train/elbo", mode="max")
+    verdicts = play(
+        [(i, {"train/elbo": -500 + 400 * (1 - math.exp(-i / 60)) + noise(2)}) for i in range(400)],
+        metric="train/elbo",
+        mode="max",
+    )
     assert not stops(verdicts)
     assert verdicts[-1].decision is Decision.CONTINUE
 
@@ -248,7 +353,16 @@ def test_an_elbo_that_is_maximised(play: Play, noise: Noise) -> None:
 
 
 def test_warm_restarts(play: Play, noise: Noise) -> None:
-    rows = [(i, {"loss": 0.3 + 2 * math.exp(-i / 400) + 0.5 * math.exp(-(i % 500) / 60) + noise(0.02), "lr": 0.25 * (1 + math.cos(math.pi * (i % 500) / 500)) + 1e-6}) for i in range(3000)]
+    rows = [
+        (
+            i,
+            {
+                "loss": 0.3 + 2 * math.exp(-i / 400) + 0.5 * math.exp(-(i % 500) / 60) + noise(0.02),
+                "lr": 0.25 * (1 + math.cos(math.pi * (i % 500) / 500)) + 1e-6,
+            },
+        )
+        for i in range(3000)
+    ]
     verdicts = play(rows)
     assert not stops(verdicts)
     assert "lr-jump" in seen(verdicts)
@@ -256,7 +370,16 @@ def test_warm_restarts(play: Play, noise: Noise) -> None:
 
 
 def test_a_cyclic_learning_rate(play: Play, noise: Noise) -> None:
-    rows = [(i, {"loss": 0.5 + 1.5 * math.exp(-i / 500) + 0.3 * abs(math.sin(i / 100)) + noise(0.02), "lr": 0.01 * abs(math.sin(i / 100)) + 1e-5}) for i in range(3000)]
+    rows = [
+        (
+            i,
+            {
+                "loss": 0.5 + 1.5 * math.exp(-i / 500) + 0.3 * abs(math.sin(i / 100)) + noise(0.02),
+                "lr": 0.01 * abs(math.sin(i / 100)) + 1e-5,
+            },
+        )
+        for i in range(3000)
+    ]
     verdicts = play(rows)
     assert not stops(verdicts)
     assert verdicts[-1].decision is Decision.CONTINUE
@@ -284,7 +407,12 @@ def test_a_restore_releases_a_latched_stop(play: Play) -> None:
 
 
 def test_mixup_is_bimodal(play: Play, noise: Noise) -> None:
-    verdicts = play([(i, {"loss": (0.3 if noise(1) > 0 else 1.5) + 1.5 * math.exp(-i / 300) + noise(0.05)}) for i in range(3000)])
+    verdicts = play(
+        [
+            (i, {"loss": (0.3 if noise(1) > 0 else 1.5) + 1.5 * math.exp(-i / 300) + noise(0.05)})
+            for i in range(3000)
+        ]
+    )
     assert not stops(verdicts)
     assert verdicts[-1].decision is Decision.CONTINUE
 
@@ -293,7 +421,10 @@ def test_mixup_is_bimodal(play: Play, noise: Noise) -> None:
 
 
 def test_flat_at_ln_2_and_then_it_learns(play: Play, noise: Noise) -> None:
-    rows = [(i, {"loss": (math.log(2) if i < 4000 else 0.1 + 0.59 * math.exp(-(i - 4000) / 300)) + noise(0.002)}) for i in range(6000)]
+    rows = [
+        (i, {"loss": (math.log(2) if i < 4000 else 0.1 + 0.59 * math.exp(-(i - 4000) / 300)) + noise(0.002)})
+        for i in range(6000)
+    ]
     verdicts = play(rows)
     assert not stops(verdicts)
     assert {v.decision for v in verdicts[500:4000]} == {Decision.WAIT}
@@ -302,7 +433,9 @@ def test_flat_at_ln_2_and_then_it_learns(play: Play, noise: Noise) -> None:
 
 
 def test_the_train_loss_ends_and_the_eval_goes_on(play: Play, noise: Noise) -> None:
-    rows: list[tuple[int, dict[str, float]]] = [(i, {"loss": learn(i, 200) + noise(0.02), "eval_loss": learn(i, 3000)}) for i in range(50)]
+    rows: list[tuple[int, dict[str, float]]] = [
+        (i, {"loss": learn(i, 200) + noise(0.02), "eval_loss": learn(i, 3000)}) for i in range(50)
+    ]
     rows += [(100 * i, {"eval_loss": learn(i, 3000) + noise(0.005)}) for i in range(50, 3000)]
     verdicts = play(rows)
     assert not stops(verdicts)
@@ -313,9 +446,19 @@ def test_the_train_loss_ends_and_the_eval_goes_on(play: Play, noise: Noise) -> N
 
 def test_train_looks_recovered_and_eval_is_not(play: Play, noise: Noise) -> None:
     rows = [
-        (i, {"loss": learn(i, 500) + (50 * math.exp(-(i - 1000) / 20) if i >= 1000 else 0) + noise(0.01), **({"eval_loss": (learn(i, 500) + 0.1) * (1.14 if i > 1000 else 1) + noise(0.003)} if i % 25 == 0 else {})})
+        (
+            i,
+            {
+                "loss": learn(i, 500) + (50 * math.exp(-(i - 1000) / 20) if i >= 1000 else 0) + noise(0.01),
+                **(
+                    {"eval_loss": (learn(i, 500) + 0.1) * (1.14 if i > 1000 else 1) + noise(0.003)}
+                    if i % 25 == 0
+                    else {}
+                ),
+            },
+        )
         for i in range(2000)
-    ]  # fmt: skip
+    ]
     verdicts = play(rows)
     assert verdicts[-1].decision is Decision.WAIT
     assert verdicts[-1].rule == "relapsed"
@@ -344,7 +487,9 @@ def test_steps_repeat_for_train_eval_and_summary_rows(play: Play) -> None:
 
 def test_several_runs_in_one_file(play: Play, noise: Noise) -> None:
     gate = Gate()
-    verdicts = play([(s, {"loss": learn(s, 800, 40, 0.5) + noise(0.02)}) for _ in range(3) for s in range(800)], gate=gate)
+    verdicts = play(
+        [(s, {"loss": learn(s, 800, 40, 0.5) + noise(0.02)}) for _ in range(3) for s in range(800)], gate=gate
+    )
     assert gate.resets == 2
     assert not stops(verdicts)
     assert verdicts[800].decision is Decision.WAIT
@@ -353,7 +498,14 @@ def test_several_runs_in_one_file(play: Play, noise: Noise) -> None:
 
 def test_batches_count_from_zero_in_each_epoch_of_one_run(play: Play, noise: Noise) -> None:
     gate = Gate()
-    verdicts = play([(b, {"loss": learn(100 * epoch + b, 2000) + noise(0.05)}) for epoch in range(20) for b in range(100)], gate=gate)
+    verdicts = play(
+        [
+            (b, {"loss": learn(100 * epoch + b, 2000) + noise(0.05)})
+            for epoch in range(20)
+            for b in range(100)
+        ],
+        gate=gate,
+    )
     assert gate.resets == 0
     assert verdicts[-1].decision is Decision.CONTINUE
 
@@ -391,7 +543,12 @@ def test_empty_rows_decide_nothing(play: Play) -> None:
 
 def test_a_spike_recovers_lingers_or_diverges(play: Play, noise: Noise) -> None:
     def run(tail: Callable[[int], float]) -> list[Verdict]:
-        return play([(i, {"loss": learn(i, 400) + (tail(i - 400) if i >= 400 else 0.0) + noise(0.01)}) for i in range(800)])
+        return play(
+            [
+                (i, {"loss": learn(i, 400) + (tail(i - 400) if i >= 400 else 0.0) + noise(0.01)})
+                for i in range(800)
+            ]
+        )
 
     recovered = run(lambda k: 200.0 * math.exp(-k / 5))
     assert "spike-open" in seen(recovered)
@@ -407,7 +564,19 @@ def test_a_spike_recovers_lingers_or_diverges(play: Play, noise: Noise) -> None:
 
 
 def test_a_later_divergence_is_seen_after_a_spike_that_recovered(play: Play, noise: Noise) -> None:
-    rows = [(i, {"loss": 1e25 if i in (500, 501) else learn(i, 500) + noise(0.01) if i < 1000 else 1.01 ** (i - 1000)}) for i in range(2000)]
+    rows = [
+        (
+            i,
+            {
+                "loss": 1e25
+                if i in (500, 501)
+                else learn(i, 500) + noise(0.01)
+                if i < 1000
+                else 1.01 ** (i - 1000)
+            },
+        )
+        for i in range(2000)
+    ]
     verdicts = play(rows)
     assert {v.decision for v in verdicts[600:1000]} == {Decision.CONTINUE}
     assert stops(verdicts)

@@ -1,4 +1,4 @@
-"""Every row of the judgment table: a run made for it, a sound run that it is silent on, and the contract that all rules keep."""
+"""Every row of the judgment table: a run made for it, a sound run, and the contract that all rules keep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-
 from gatekeeper import Gate
 from gatekeeper.baseline import Baseline, BaselineMetric, BaselinePoint
 from gatekeeper.table import CHECKS, RULE_NAMES, TABLE, row_of
@@ -49,7 +48,7 @@ def a_baseline(metric: str, mean: float, spread: float | None, last: float) -> B
 
 @dataclass
 class Case:
-    """A run that a rule is made for. ``scaled``: whether it must fire as well where every value is multiplied by one factor."""
+    """A run made for a rule. ``scaled``: it must fire as well where every value is multiplied by one factor."""
 
     rows: Rows
     config: dict[str, Any] = field(default_factory=dict)
@@ -63,63 +62,127 @@ RL = (
     series("train/value_loss", lambda i: 1.0 + jitter(i)),
 )
 CASES: dict[str, Case] = {
-    "nonfinite-loss": Case(rows(200, loss(200), series("loss", lambda i: math.nan if i == 150 else fall(i, 200))), decision="STOP"),
-    "loss-diverging": Case(
-        rows(N, series("loss", lambda i: fall(i, 100) if i < 100 else 0.42 + 0.03 * (i - 100) + jitter(i))), decision="STOP"
+    "nonfinite-loss": Case(
+        rows(200, loss(200), series("loss", lambda i: math.nan if i == 150 else fall(i, 200))),
+        decision="STOP",
     ),
-    "spike-divergent": Case(rows(N, series("loss", lambda i: 1e5 + jitter(i) if i >= 200 else fall(i, 200) + jitter(i))), decision="STOP"),
-    "worse-than-baseline": Case(rows(200, loss(200, end=1.0)), {"baseline": 0.5, "budget_steps": 200}, scaled=False, decision="STOP"),
+    "loss-diverging": Case(
+        rows(N, series("loss", lambda i: fall(i, 100) if i < 100 else 0.42 + 0.03 * (i - 100) + jitter(i))),
+        decision="STOP",
+    ),
+    "spike-divergent": Case(
+        rows(N, series("loss", lambda i: 1e5 + jitter(i) if i >= 200 else fall(i, 200) + jitter(i))),
+        decision="STOP",
+    ),
+    "worse-than-baseline": Case(
+        rows(200, loss(200, end=1.0)), {"baseline": 0.5, "budget_steps": 200}, scaled=False, decision="STOP"
+    ),
     "improving": Case(rows(200, loss(200)), decision="CONTINUE"),
     "loss-flat": Case(rows(200, series("loss", lambda i: 1.0 + jitter(i, 1e-4))), decision="WAIT"),
     "too-noisy": Case(rows(200, series("loss", lambda i: 1.0 + jitter(i, 0.3))), decision="WAIT"),
     "slightly-worse-than-baseline": Case(
         rows(200, loss(200, end=0.97)), {"baseline": 1.0, "budget_steps": 200}, scaled=False, decision="WAIT"
     ),
-    "metric-missing": Case([(i, {"loss": fall(i, N)} if i < 300 else {"lr": 0.1}) for i in range(N)], decision="WAIT"),
-    "nonfinite-score": Case(
-        rows(200, loss(200), series("val/mAP", lambda i: math.nan if i > 180 else 0.5 - 0.4 * math.exp(-i / 50), 10)), decision="WAIT"
+    "metric-missing": Case(
+        [(i, {"loss": fall(i, N)} if i < 300 else {"lr": 0.1}) for i in range(N)], decision="WAIT"
     ),
-    "spike-open": Case(rows(202, series("loss", lambda i: 30.0 if i >= 200 else fall(i, 200) + jitter(i))), decision="WAIT"),
-    "spike-lingering": Case(rows(220, series("loss", lambda i: 8.0 if i >= 200 else fall(i, 200) + jitter(i)))),
-    "nonfinite-gradient": Case(rows(200, loss(200), series("grad_norm", lambda i: math.inf if i > 150 else 1.0 + jitter(i)))),
-    "exploding-gradient": Case(rows(200, loss(200), series("grad_norm", lambda i: 1e5 if i > 195 else 1.0 + jitter(i)))),
-    "vanishing-gradient": Case(rows(200, loss(200), series("grad_norm", lambda i: 1e-9 if i > 20 else 1.0)), scaled=False),
+    "nonfinite-score": Case(
+        rows(
+            200,
+            loss(200),
+            series("val/mAP", lambda i: math.nan if i > 180 else 0.5 - 0.4 * math.exp(-i / 50), 10),
+        ),
+        decision="WAIT",
+    ),
+    "spike-open": Case(
+        rows(202, series("loss", lambda i: 30.0 if i >= 200 else fall(i, 200) + jitter(i))), decision="WAIT"
+    ),
+    "spike-lingering": Case(
+        rows(220, series("loss", lambda i: 8.0 if i >= 200 else fall(i, 200) + jitter(i)))
+    ),
+    "nonfinite-gradient": Case(
+        rows(200, loss(200), series("grad_norm", lambda i: math.inf if i > 150 else 1.0 + jitter(i)))
+    ),
+    "exploding-gradient": Case(
+        rows(200, loss(200), series("grad_norm", lambda i: 1e5 if i > 195 else 1.0 + jitter(i)))
+    ),
+    "vanishing-gradient": Case(
+        rows(200, loss(200), series("grad_norm", lambda i: 1e-9 if i > 20 else 1.0)), scaled=False
+    ),
     "zero-gradient": Case(rows(200, loss(200), series("grad_norm", lambda i: 0.0 if i > 100 else 1.0))),
     "lr-zero": Case(rows(200, loss(200), series("lr", lambda i: 0.0 if i > 100 else 0.1))),
     "lr-jump": Case(rows(200, loss(200), series("lr", lambda i: 0.1 if i > 150 else 0.001))),
     "lr-rising-with-loss": Case(
-        rows(N, series("loss", lambda i: fall(i, 100) + 0.005 * max(0, i - 100) + jitter(i)), series("lr", lambda i: 1e-3 * (1 + i)))
+        rows(
+            N,
+            series("loss", lambda i: fall(i, 100) + 0.005 * max(0, i - 100) + jitter(i)),
+            series("lr", lambda i: 1e-3 * (1 + i)),
+        )
     ),
-    "lr-off-schedule": Case(rows(200, loss(200), series("lr", lambda i: 0.1 + 0.001 * i)), {"lr_schedule": "decreasing"}),
-    "never-learned": Case(rows(200, series("loss", lambda i: math.log(10) + jitter(i, 1e-3))), decision="WAIT"),
-    "relapsed": Case(rows(N, series("loss", lambda i: (fall(i, 200) if i < 200 else 1.8) + jitter(i))), decision="WAIT"),
-    "plateau": Case(rows(N, series("loss", lambda i: max(0.5, 2.5 - 0.02 * i) + 1e-4 * i + jitter(i, 0.001)))),
-    "oscillating": Case(rows(60, series("loss", lambda i: 1.0 + 0.5 * (-1) ** i + jitter(i))), decision="WAIT"),
+    "lr-off-schedule": Case(
+        rows(200, loss(200), series("lr", lambda i: 0.1 + 0.001 * i)), {"lr_schedule": "decreasing"}
+    ),
+    "never-learned": Case(
+        rows(200, series("loss", lambda i: math.log(10) + jitter(i, 1e-3))), decision="WAIT"
+    ),
+    "relapsed": Case(
+        rows(N, series("loss", lambda i: (fall(i, 200) if i < 200 else 1.8) + jitter(i))), decision="WAIT"
+    ),
+    "plateau": Case(
+        rows(N, series("loss", lambda i: max(0.5, 2.5 - 0.02 * i) + 1e-4 * i + jitter(i, 0.001)))
+    ),
+    "oscillating": Case(
+        rows(60, series("loss", lambda i: 1.0 + 0.5 * (-1) ** i + jitter(i))), decision="WAIT"
+    ),
     "overfitting": Case(
-        rows(N, loss(N), series("eval_loss", lambda i: 1.0 + abs(i - 150) / 150 + jitter(i), 4)), decision="WAIT"
+        rows(N, loss(N), series("eval_loss", lambda i: 1.0 + abs(i - 150) / 150 + jitter(i), 4)),
+        decision="WAIT",
     ),
-    "eval-degrading": Case(rows(N, loss(N), series("eval_loss", lambda i: 1.0 + abs(i - 200) / 200 + jitter(i), 4)), decision="WAIT"),
+    "eval-degrading": Case(
+        rows(N, loss(N), series("eval_loss", lambda i: 1.0 + abs(i - 200) / 200 + jitter(i), 4)),
+        decision="WAIT",
+    ),
     "train-eval-gap": Case(
-        rows(200, loss(200), series("train_acc", lambda i: 0.98), series("val_acc", lambda i: 0.6 - 0.5 * math.exp(-i / 20))),
+        rows(
+            200,
+            loss(200),
+            series("train_acc", lambda i: 0.98),
+            series("val_acc", lambda i: 0.6 - 0.5 * math.exp(-i / 20)),
+        ),
         scaled=False,
     ),
     "no-comparison": Case(rows(200, loss(200)), {"baseline": a_baseline("other", 1.0, 0.1, 200)}),
     "q-overestimation": Case(
-        rows(200, *RL, series("q_pred", lambda i: 50.0 + jitter(i)), series("mc_return", lambda i: 10.0 + jitter(i))), decision="WAIT"
+        rows(
+            200,
+            *RL,
+            series("q_pred", lambda i: 50.0 + jitter(i)),
+            series("mc_return", lambda i: 10.0 + jitter(i)),
+        ),
+        decision="WAIT",
     ),
     "entropy-collapse": Case(
-        rows(200, *RL, series("train/entropy", lambda i: 0.69 if i < 50 else 1e-4)), scaled=False, decision="WAIT"
+        rows(200, *RL, series("train/entropy", lambda i: 0.69 if i < 50 else 1e-4)),
+        scaled=False,
+        decision="WAIT",
     ),
     "forgetting": Case(
-        rows(N, series("eval/return", lambda i: 100.0 * math.exp(-(((i - 100) / 60) ** 2)) + jitter(i))), decision="WAIT"
+        rows(N, series("eval/return", lambda i: 100.0 * math.exp(-(((i - 100) / 60) ** 2)) + jitter(i))),
+        decision="WAIT",
     ),
     "kl-too-large": Case(rows(200, *RL, series("train/approx_kl", lambda i: 0.5)), scaled=False),
-    "explained-variance-low": Case(rows(200, *RL, series("train/explained_variance", lambda i: -0.5)), scaled=False),
-    "return-spread": Case(rows(200, series("eval/mean_reward", lambda i: 10.0), series("eval/std_reward", lambda i: 30.0))),
+    "explained-variance-low": Case(
+        rows(200, *RL, series("train/explained_variance", lambda i: -0.5)), scaled=False
+    ),
+    "return-spread": Case(
+        rows(200, series("eval/mean_reward", lambda i: 10.0), series("eval/std_reward", lambda i: 30.0))
+    ),
     "gpu-idle": Case(rows(200, loss(200), series("system.gpu.0.gpu", lambda i: 1.0)), scaled=False),
     "smoke-no-decrease": Case(rows(40, series("loss", lambda i: 1.0)), {"smoke": True}, decision="STOP"),
-    "smoke-above-maximum": Case(rows(40, loss(40)), {"smoke": True, "maximum_loss": 0.1}, scaled=False, decision="WAIT"),
-}  # fmt: skip
+    "smoke-above-maximum": Case(
+        rows(40, loss(40)), {"smoke": True, "maximum_loss": 0.1}, scaled=False, decision="WAIT"
+    ),
+}
 
 RULES = [name for name, _ in CHECKS]
 
@@ -139,7 +202,7 @@ def healthy(n: int = 600) -> Rows:
 
 
 def healthy_agent(n: int = 600) -> Rows:
-    """A reinforcement-learning run that improves to its end while its critic's loss rises with the returns."""
+    """An agent that improves to the end of its run while its critic's loss rises with the returns."""
     return rows(
         n,
         series("eval/mean_reward", lambda i: 500.0 - 480.0 * fall(i, n, 1.0, 0.0) + jitter(i, 5.0)),
@@ -190,11 +253,13 @@ def test_fires_on_the_run_made_for_it(rule: str) -> None:
         assert verdicts[-1].decision.value == case.decision
     if case.decision == "STOP":
         assert verdicts[-1].rule == rule
-        assert verdicts[-1].reason == finding.message
+        assert verdicts[-1].reason in {item.message for item in verdicts[-1].findings if item.rule == rule}
 
 
 @pytest.mark.parametrize("run", [healthy, healthy_agent])
-def test_all_but_improving_are_silent_on_a_sound_run(run: Callable[[], Rows], play: Callable[..., list[Verdict]]) -> None:
+def test_all_but_improving_are_silent_on_a_sound_run(
+    run: Callable[[], Rows], play: Callable[..., list[Verdict]]
+) -> None:
     verdicts = play(run())
     assert said(verdicts[len(verdicts) // 2 :]) == {"improving"}
     assert not any(verdict.stopped for verdict in verdicts)
@@ -270,7 +335,9 @@ def test_goes_on_after_pickle_and_json(rule: str) -> None:
 @pytest.mark.parametrize("rule", [rule for rule in RULES if CASES[rule].scaled])
 def test_is_free_of_scale(rule: str, factor: float) -> None:
     case = CASES[rule]
-    scaled = [(step, {name: value * factor for name, value in metrics.items()}) for step, metrics in case.rows]
+    scaled = [
+        (step, {name: value * factor for name, value in metrics.items()}) for step, metrics in case.rows
+    ]
     plain = judge(case, rules=only(rule))[1]
     other = judge(Case(scaled, case.config), rules=only(rule))[1]
     assert [(v.decision, v.row) for v in other] == [(v.decision, v.row) for v in plain]
@@ -278,9 +345,28 @@ def test_is_free_of_scale(rule: str, factor: float) -> None:
 
 
 ODD = [
-    None, "nan", "-inf", "Infinity", "", "text", True, 10**400, -(10**400), 1e308, -1e308, 5e-324, 0.0, -0.0, math.nan, math.inf,
-    b"1", 1 + 2j, [1.0], {}, object(),
-]  # fmt: skip
+    None,
+    "nan",
+    "-inf",
+    "Infinity",
+    "",
+    "text",
+    True,
+    10**400,
+    -(10**400),
+    1e308,
+    -1e308,
+    5e-324,
+    0.0,
+    -0.0,
+    math.nan,
+    math.inf,
+    b"1",
+    1 + 2j,
+    [1.0],
+    {},
+    object(),
+]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -288,9 +374,12 @@ def test_never_raises_on_odd_values(rule: str) -> None:
     case = CASES[rule]
     source = random.Random(rule)
     spoiled = [
-        (step, {name: source.choice(ODD) if source.random() < 0.3 else value for name, value in metrics.items()})
+        (
+            step,
+            {name: source.choice(ODD) if source.random() < 0.3 else value for name, value in metrics.items()},
+        )
         for step, metrics in case.rows
     ]
-    gate = Gate(config={**case.config, "rules": {name: "warn" for name in RULES}})
+    gate = Gate(config={**case.config, "rules": dict.fromkeys(RULES, "warn")})
     for step, metrics in spoiled:
         assert not gate.observe(step, metrics).stopped
