@@ -57,17 +57,23 @@ def replay(
 def _side_by_side(judge: Judge, cases: Sequence[Case], jobs: int) -> Iterator[Outcome]:
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
-    from multiprocessing import get_context
+    from multiprocessing import active_children, get_context
     from signal import SIG_IGN, SIGINT, signal
 
     context = get_context("spawn")  # a fork would copy the lock of a thread that prints
-    # An interrupt is the affair of this process, which tells the others.
+    others = active_children()
+    # An interrupt is the affair of this process, which ends those it made.
     with ProcessPoolExecutor(jobs, context, initializer=signal, initargs=(SIGINT, SIG_IGN)) as pool:
         try:
             for found in pool.map(partial(_collected, judge), cases, chunksize=1 + len(cases) // (8 * jobs)):
                 yield from found
         except BrokenProcessPool:
             raise GatekeeperError("a process died, perhaps for want of memory: try --jobs 1") from None
+        except BaseException:  # an interrupt, or a caller that needs no more: whatever they wait for is not
+            for process in active_children():
+                if process not in others:
+                    process.terminate()
+            raise
 
 
 def _collected(judge: Judge, case: Case) -> list[Outcome]:

@@ -64,6 +64,11 @@ def judge_source(source: Source, gate: Gate) -> Judged:
         judged.error = str(fault)
     except GatekeeperError as fault:
         judged.error = str(fault)
+    except Exception as fault:  # a plugin's reader, or ours: the other sources are still judged
+        import logging
+
+        logging.getLogger(__name__).debug("%s", source.name, exc_info=True)
+        judged.error = f"{source.name} cannot be judged: internal error: {type(fault).__name__}: {fault}"
     judged.rows = rows
     judged.run_url = source.run_url
     judged.run_state = source.run_state

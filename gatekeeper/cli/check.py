@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from gatekeeper.cli.options import Objective, deadline_option, with_objective
+from gatekeeper.cli.options import Objective, PositiveNumber, deadline_option, with_objective
 from gatekeeper.cli.output import complain, say, unicode_output
 from gatekeeper.cli.progress import progress
 from gatekeeper.config import Settings
@@ -31,7 +31,7 @@ EXIT_CODES = {"STOP": 1, "ERROR": 2, "WAIT": 3}  # of several sources the first 
 @click.command("check", short_help="Judge logs and runs: STOP, CONTINUE or WAIT, with evidence.")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @with_objective
-@click.option("--budget-steps", type=float, metavar="N", help="Steps the run is planned for.")
+@click.option("--budget-steps", type=PositiveNumber(), metavar="N", help="Steps the run is planned for.")
 @click.option(
     "--fallback",
     multiple=True,

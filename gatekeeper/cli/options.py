@@ -16,6 +16,7 @@ from gatekeeper.config import Settings, load_settings, settings_from
 __all__ = [
     "CONFIG_FILE",
     "Objective",
+    "PositiveNumber",
     "deadline_option",
     "json_or_text",
     "objective_options",
@@ -25,6 +26,20 @@ __all__ = [
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 CONFIG_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+class PositiveNumber(click.FloatRange):
+    """A finite number above 0 (click's own range lets "nan" pass)."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0.0, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number; anything else is wrong usage."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no finite number", param, ctx)
+        return number
 
 
 def _roles(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -67,7 +82,7 @@ _OPTIONS = (
 
 deadline_option = click.option(
     "--deadline",
-    type=click.FloatRange(min=0.1),
+    type=PositiveNumber(),
     default=60.0,
     show_default=True,
     metavar="S",

@@ -47,8 +47,9 @@ def complain(kind: str, text: object) -> None:
     from gatekeeper.redact import redact_text
     from gatekeeper.text import for_terminal
 
-    with suppress(OSError):
-        click.echo(f"gatekeeper: {kind}: {for_terminal(redact_text(text))}", sys.stderr)
+    if sys.stderr is not None:  # for which click would take standard output
+        with suppress(OSError):
+            click.echo(f"gatekeeper: {kind}: {for_terminal(redact_text(text))}", sys.stderr)
 
 
 def discard_stdout() -> None:

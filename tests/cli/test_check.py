@@ -226,6 +226,8 @@ def test_a_baseline_and_a_configuration_decide(
         (["check", "good.jsonl", "--role", "los=a"], "did you mean 'loss'?"),
         (["check", "good.jsonl", "--baseline", "nan"], "'nan' is no finite number"),
         (["check", "good.jsonl", "--baseline", "gone.json"], "gone.json"),
+        (["check", "good.jsonl", "--budget-steps", "nan"], "'nan' is no finite number"),
+        (["check", "good.jsonl", "--deadline", "0"], "0.0 is not in the range x>0"),
         (["check", "good.jsonl", "--config", "gone.toml"], "'gone.toml' does not exist"),
         (["check", "good.jsonl", "bad.jsonl", "--fallback", "x"], "--fallback goes with one SOURCE"),
         (["chekc"], "Did you mean 'check'?"),

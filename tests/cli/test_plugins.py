@@ -36,6 +36,27 @@ def judges():
     return 3
 
 not_a_command = object()
+
+class Source:
+    name, run_url, run_state, skipped, skipped_examples = "odd://run", None, None, 0, []
+
+    def rows(self):
+        yield 1, {"loss": 1.0}
+        raise IndexError("of the plugin")
+
+class Spec:
+    file_suffixes = ()
+
+    def matches(self, spec):
+        return spec.startswith("odd://")
+
+    def matches_dir(self, path):
+        return False
+
+    def open(self, spec, options):
+        return [Source()]
+
+spec = Spec()
 """
 
 
@@ -53,7 +74,7 @@ def plugins(tmp_path: Path) -> str:
     commands |= {"absent": "not_installed_anywhere:command", "exits": "someone_exits:command"}
     commands["check"] = "not_installed_anywhere:command"  # a built-in command is not replaced
     entries = ["[gatekeeper.commands]", *(f"{name} = {target}" for name, target in commands.items())]
-    entries += ["[gatekeeper.sources]", "absent = not_installed_anywhere:SPEC"]
+    entries += ["[gatekeeper.sources]", "absent = not_installed_anywhere:SPEC", "odd = someone_elses:spec"]
     (info / "entry_points.txt").write_text("\n".join(entries) + "\n")
     return str(site)
 
@@ -78,6 +99,16 @@ def test_a_broken_source_plugin_is_named(gatekeeper: Run, plugins: str, logs: di
     assert done.returncode == 1
     assert done.stdout.startswith("STOP  bad.jsonl")
     assert "gatekeeper: warning: source plugin absent does not work" in done.stderr
+
+
+def test_a_reader_that_crashes_is_an_error_of_its_source(
+    gatekeeper: Run, plugins: str, logs: dict[str, str]
+) -> None:
+    done = gatekeeper("check", "odd://run", logs["CONTINUE"], PYTHONPATH=plugins)
+    assert done.returncode == 2
+    assert done.stdout.startswith("CONTINUE  good.jsonl")
+    words = "gatekeeper: error: odd://run cannot be judged: internal error: IndexError: of the plugin\n"
+    assert words in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ Records = Callable[[str], list[dict[str, Any]]]
 Rows = Callable[..., list[dict[str, object]]]
 Write = Callable[..., Path]
 
+COMMAND = Path(sys.executable).with_name("gatekeeper")
 FORMATS = ("text", "json", "github", "markdown", "junit")
 
 
@@ -67,6 +69,39 @@ def test_an_interrupt_exits_130(start: Start, tmp_path: Path) -> None:
     assert (process.returncode, output, errors) == (130, "", "gatekeeper: interrupted\n")
 
 
+def test_an_interrupt_ends_the_processes_of_a_backtest(start: Start, tmp_path: Path) -> None:
+    fifo = tmp_path / "live.jsonl"
+    os.mkfifo(fifo)
+    process = start(
+        "backtest", *[fifo.name] * 8, "--jobs", "2", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    writer = _open_when_read(fifo)
+    try:
+        process.send_signal(signal.SIGINT)  # to it alone: not to its processes
+        output, errors = process.communicate(timeout=30)
+    finally:
+        os.close(writer)
+    assert (process.returncode, output, errors) == (130, "", "gatekeeper: interrupted\n")
+    with pytest.raises(OSError, match="No such device"):  # nobody reads it any more
+        os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+
+
+def test_closed_streams(
+    gatekeeper: Run, logs: dict[str, str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    def shell(redirection: str) -> subprocess.CompletedProcess[str]:
+        line = f"{COMMAND} check {logs['STOP']} {logs['ERROR']} --format json {redirection}"
+        return subprocess.run(
+            ["sh", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+
+    without_output = shell(">&-")
+    assert (without_output.returncode, without_output.stdout) == (1, "")
+    without_errors = shell("2>&-")
+    assert (without_errors.returncode, without_errors.stderr) == (1, "")
+    assert [json.loads(line)["decision"] for line in without_errors.stdout.splitlines()] == ["STOP", "ERROR"]
+
+
 def _open_when_read(fifo: Path) -> int:
     """Open a pipe for writing once somebody reads it."""
     for _ in range(600):
@@ -94,10 +129,9 @@ def test_colours_at_a_terminal(
     coloured: bool,
 ) -> None:
     import pty
-    import sys
 
     leader, terminal = pty.openpty()
-    command = [Path(sys.executable).with_name("gatekeeper"), "check", logs["STOP"]]
+    command = [COMMAND, "check", logs["STOP"]]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment | variables, stdout=terminal, stderr=terminal, check=False
     )
