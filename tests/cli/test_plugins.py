@@ -54,7 +54,15 @@ class Spec:
         return False
 
     def open(self, spec, options):
-        return [Source()]
+        return [Run("first"), Run("second")] if spec == "odd://project" else [Source()]
+
+class Run(Source):
+    def __init__(self, name):
+        self.name = name
+
+    def rows(self):
+        for step in range(100):
+            yield step, {"loss": 0.5 + 2.0 / (1 + step)}
 
 spec = Spec()
 """
@@ -109,6 +117,16 @@ def test_a_reader_that_crashes_is_an_error_of_its_source(
     assert done.stdout.startswith("CONTINUE  good.jsonl")
     words = "gatekeeper: error: odd://run cannot be judged: internal error: IndexError: of the plugin\n"
     assert words in done.stderr
+
+
+def test_a_project_is_replayed_run_by_run(gatekeeper: Run, plugins: str, tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("source,expected\nodd://project,continue\n")
+    done = gatekeeper("backtest", "runs.csv", PYTHONPATH=plugins)
+    first, second, *_ = done.stdout.splitlines()
+    assert done.returncode == 0
+    assert first.startswith("CONTINUE ")
+    assert (first.split()[-1], second.split()[-1]) == ("first", "second")
+    assert "  quiet        2 of 2     ended well, and ended with CONTINUE" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,27 @@ def test_colours_at_a_terminal(
     assert ("\x1b[" in shown) is coloured
 
 
+def test_progress_is_shown_at_a_terminal_and_taken_away(start: Start, rows: Rows) -> None:
+    import pty
+
+    leader, terminal = pty.openpty()
+    pipe = subprocess.PIPE
+    process = start("check", "-", "--format", "json", stdin=pipe, stdout=pipe, stderr=terminal)
+    os.close(terminal)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("".join(json.dumps(row) + "\n" for row in rows()))
+    process.stdin.flush()
+    shown = os.read(leader, 4096)
+    while b"-: 200 rows judged" not in shown:
+        shown += os.read(leader, 4096)
+    process.stdin.close()
+    assert json.loads(process.stdout.read())["rows"] == 200
+    while not shown.endswith(b"\r\x1b[K"):
+        shown += os.read(leader, 4096)
+    os.close(leader)
+
+
 @pytest.mark.parametrize(
     "variables",
     [
