@@ -82,7 +82,8 @@ def _learned(run: RunState, track: Track, trend: Trend) -> bool:
             share = trend.gain / max(ceiling + trend.start, 1e-12) * limits.learned_share / max(limits.headroom_share, 1e-12)
     if share < (limits.return_share if track.guess.kind == "return" else limits.learned_share):
         return False
-    return trend.gain_z >= (limits.learned_z if share < 0.5 else limits.learned_z / 2.0)
+    needed = limits.return_z if track.guess.kind == "return" else limits.learned_z
+    return trend.gain_z >= (needed if share < 0.5 else limits.learned_z / 2.0)
 
 
 def _relapsed(run: RunState, track: Track, trend: Trend) -> bool:
@@ -125,4 +126,7 @@ def self_review(request: ReviewRequest) -> Opinion:
             return Opinion(Decision.WAIT, finding.message, finding.rule)
         if finding.rule in _OPEN or (finding.rule == "overfitting" and _stalled(run, track)):
             return Opinion(Decision.WAIT, finding.message, finding.rule)
+    if any(spike is not None and spike.stayed >= run.settings.thresholds.lingering_evals for spike in (other.spike for other in run.watched)):
+        if track.trend is not None and track.trend.best_at < 0.8:
+            return Opinion(Decision.WAIT, "a loss is far off and has stayed there", "spike-lingering")
     return Opinion(Decision.CONTINUE, f"{track.name}: {where.value}")

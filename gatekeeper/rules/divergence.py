@@ -20,6 +20,8 @@ def _objective_holds(run: RunState, track: Track) -> bool:
     if track.guess.role == "eval" and objective.guess.kind not in ("accuracy", "score", "return"):
         return False
     start = objective.sign * objective.head[0]
+    if objective.trend is not None and objective.trend.gain > 0.0:
+        start -= 0.05 * objective.trend.gain  # a twentieth of what was won: chance alone is not "reached"
     recent = objective.curve.lows if objective.sign > 0 else objective.curve.highs
     if objective.guess.kind in ("loss", "error", "part"):
         return bool(recent) and objective.sign * objective.last < start
@@ -49,13 +51,15 @@ def spike_divergent(run: RunState) -> Finding | None:
 
     Formula: height is counted in starting levels, (value - level before) / max(|first value|, range covered). Run away: height above 1e8 after
     growing 1000-fold since it opened. Stayed: nine tenths of its values above height 10, for 40 values (5 of a held-out loss, 3 where two
-    agree) and 15% of the values before it, not fading, and the objective did not hold. Source: spikes of recorded runs: bad batches return
+    agree) and 15% of the values before it, not fading, and the objective did not hold; where less than eight values came before, also a mean
+    height of 30, and four standard deviations or another loss as far. Source: spikes of recorded runs: bad batches return
     within a tenth of the run, however high; what stays this far never returned. Wrong when the scale of the loss itself is changed
     on purpose (a new term, another reduction). Not applied to losses of a game by persistence.
     """
     limits = run.settings.thresholds
     tracks = run.watched
-    agree = sum(1 for track in tracks if track.guess.role == "eval" and track.spike is not None and track.spike.stayed)
+    far = [track for track in tracks if track.spike is not None and track.spike.stayed]
+    agree = sum(1 for track in far if track.guess.role == "eval")
     for track in tracks:
         spike = track.spike
         if spike is None or spike.values < 2 or _another_holds(run, track):
@@ -68,13 +72,13 @@ def spike_divergent(run: RunState) -> Finding | None:
         least = limits.lingering_values if track.guess.role != "eval" else limits.lingering_evals - 2.0 * (agree > 1)
         if spike.stayed < max(least, limits.lingering_share * spike.before) or spike.fading or spike.from_nothing:
             continue
-        if run.is_game and track.guess.role != "eval" and spike.height < 1e4:
+        if not spike.proven(limits.unproven_height, len(far)) or (run.is_game and track.guess.role != "eval" and spike.height < 1e4):
             continue
         if not _objective_holds(run, track):
             return bad(
                 "spike-divergent", run, track, track.last, track.sign * (spike.base + limits.far_height * spike.scale),
                 f"{track.name} left {number(track.sign * spike.base)} at row {spike.row} and has stayed around "
-                f"{number(track.sign * (spike.base + spike.total / spike.values))} for {spike.stayed} values",
+                f"{number(track.sign * spike.level)} for {spike.stayed} values",
             )  # fmt: skip
     return None
 
@@ -84,7 +88,7 @@ def loss_diverging(run: RunState) -> Finding | None:
     """A loss that rises checkpoint after checkpoint, beyond its start and against its own noise.
 
     Formula: 5 windows (an eighth of the run each, or single values in a short log) rise in a row, the level is one starting level
-    above the start, and 6 standard errors above the best, of which most windows rose 3% at least (a step up is no rise); 20 bins at least, 100 values where it rose from its very start (the hump of a warm-up). Source: the table of the training check ("increasing for
+    above the start, 6 standard errors and 4 standard deviations of a random walk above the best, of which most windows rose 3% at least (a step up is no rise); 20 bins at least, 100 values where it rose from its very start (the hump of a warm-up). Source: the table of the training check ("increasing for
     more than N steps"). Wrong for losses that rise by design; left out are losses of a game, a term beside others that learn, and runs whose held-out goal is at
     its best or was not measured during the rise (a recorded run rose tenfold in its first hundred rows and ended well).
     """
@@ -96,6 +100,8 @@ def loss_diverging(run: RunState) -> Finding | None:
         size = max(abs(trend.start), trend.gain, 1e-300)  # the range covered would grow with the rise itself
         above = (trend.level - trend.start) / size
         if above < limits.rising_height or trend.relapse_z < limits.rising_z or trend.climb < 0.03 * (trend.level - trend.best):
+            continue
+        if trend.walk_z < limits.rising_walk_z:
             continue
         if trend.gain_share < limits.learned_share and trend.n < limits.rising_values:
             continue
@@ -110,13 +116,13 @@ def loss_diverging(run: RunState) -> Finding | None:
 
 
 def _goal_suffers(run: RunState, track: Track) -> bool:
-    """Whether the held-out goal, where there is one, was measured during the rise and is not at its best."""
+    """Whether the held-out goal, where there is one, was measured during the rise and is neither sound nor at its best."""
     objective = run.objective
     if objective is None or objective is track:
         return True
     trend = objective.trend
     middle = track.curve.ends[len(track.curve.ends) // 2]
-    return trend is not None and objective.last_row > middle and trend.best_at < 0.8
+    return trend is not None and objective.last_row > middle and trend.best_at < 0.8 and standing(run, objective) is not Standing.SOUND
 
 
 @rule("spike-open")

@@ -24,6 +24,7 @@ class Spike:
     first: float
     peak: float
     total: float = 0.0
+    square: float = 0.0
     values: int = 0
     far: int = 0
     missed: int = 0
@@ -33,10 +34,12 @@ class Spike:
     def feed(self, cost: float, far_height: float) -> None:
         """Take one more value of the excursion (as a cost: lower is better)."""
         self.values += 1
-        self.total += cost - self.base
+        above = (cost - self.base) / self.scale
+        self.total += above
+        self.square += above * above
         self.peak = max(self.peak, cost)
-        self.recent = cost - self.base if self.values == 1 else 0.7 * self.recent + 0.3 * (cost - self.base)
-        if (cost - self.base) > far_height * self.scale:
+        self.recent = above if self.values == 1 else 0.7 * self.recent + 0.3 * above
+        if above > far_height:
             self.far += 1
         elif self.far:
             self.missed += 1
@@ -44,7 +47,24 @@ class Spike:
     @property
     def height(self) -> float:
         """The latest (smoothed) height, in units of ``scale``."""
-        return self.recent / self.scale
+        return self.recent
+
+    @property
+    def level(self) -> float:
+        """The mean cost since it opened."""
+        return self.base + self.scale * self.total / max(1, self.values)
+
+    def proven(self, height: float, witnesses: int, few: int = 8) -> bool:
+        """Whether its height is no accident of a base that rests on a few values.
+
+        With ``few`` values before it or more it is. With less it must be very steady (its mean is eight standard deviations), or pass
+        ``height`` and be steady (four) or not alone (``witnesses``: how many losses are far off, itself included).
+        """
+        if self.before >= few:
+            return True
+        mean = self.total / self.values
+        steadiness = mean / max(1e-12, self.square / self.values - mean * mean) ** 0.5
+        return steadiness > 8.0 or (mean > height and (steadiness > 4.0 or witnesses > 1))
 
     @property
     def stayed(self) -> int:

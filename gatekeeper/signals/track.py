@@ -9,7 +9,10 @@ from gatekeeper.signals.curve import Curve
 from gatekeeper.signals.spike import Spike
 from gatekeeper.signals.trend import Trend, trend_of, value_deviation
 
-__all__ = ["Track"]
+__all__ = ["HEAD", "Track"]
+
+HEAD = 8
+"""First values kept: the start that every gain and every height is measured from."""
 
 _INFINITY = float("inf")
 _CLOSE_AFTER = 3  # calm values in a row that end a spike
@@ -74,7 +77,10 @@ class Track:
 
     def scale(self) -> float:
         """Return what the loss is measured in: the larger of its starting level and of the range it has covered."""
-        start = abs(self.head[0]) if self.head else 0.0
+        head = [abs(value) for value in self.head]
+        start = head[0] if head else 0.0
+        if len(head) == HEAD:
+            start = max(start, sorted(head)[HEAD // 2])
         trend = self.trend
         covered = trend.worst - trend.best if trend is not None else 0.0
         return max(start, covered, 1e-300)

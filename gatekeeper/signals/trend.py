@@ -62,6 +62,12 @@ class Trend:
         return _ratio(self.level - self.best, self.gain)
 
     @property
+    def walk_z(self) -> float:
+        """The rise since the best window in standard deviations of a random walk with the bins' own steps: correlated noise wanders."""
+        bins = (1.0 - self.best_at) * (self.bins - self.window)
+        return _ratio(self.level - self.best, self.noise * (2.0 * max(1.0, bins)) ** 0.5)
+
+    @property
     def relapse_z(self) -> float:
         """The loss since the best window in standard errors."""
         return _ratio(self.level - self.best, self.noise * (2.0 / self.window) ** 0.5)
