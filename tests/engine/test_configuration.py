@@ -169,9 +169,10 @@ def run_for(name: str) -> tuple[list[tuple[int, dict[str, float]]], dict[str, An
     rising = [(i, {"loss": learn(i, 100) + 0.03 * max(0, i - 100) + 0.01 * wave(i)}) for i in range(n)]
     hump = [(i, {"loss": 1.0 + 0.1 * i + 0.01 * wave(i)}) for i in range(200)]
     evals = [
-        (i, {"loss": learn(i, n), "eval_loss": (1.0 if i < 50 else 100.0) + 0.01 * wave(i)})
+        (i, {"loss": learn(i, n), "eval_loss": (learn(i, 50) if i < 50 else 100.0) + 0.01 * wave(i)})
         for i in range(100)
     ]
+    early = [(i, {"loss": (2.3 - 0.1 * i if i < 4 else 200.0) * (1 + 0.6 * wave(i))}) for i in range(100)]
     learned = [(i, {"loss": learn(i, 300, 2.2) + 0.02 * wave(i)}) for i in range(n)]
     accuracy = [(i, {"val_accuracy": 0.3 - learn(i, 200, 0.0, 0.2) + 0.01 * wave(i)}) for i in range(200)]
     returns = [(i, {"eval/return": 130 - learn(i, 200, 0, 30) + wave(i)}) for i in range(200)]
@@ -232,9 +233,12 @@ def run_for(name: str) -> tuple[list[tuple[int, dict[str, float]]], dict[str, An
         "rising_height": (rising, {}),
         "rising_values": (hump, {}),
         "rising_z": (rising, {}),
+        "rising_walk_z": (rising, {}),
+        "unproven_height": (early, {}),
         "learned_share": (learned, {}),
         "learned_z": (learned, {}),
         "return_share": (returns, {}),
+        "return_z": (returns, {}),
         "headroom_share": (accuracy, {}),
         "chance_share": (accuracy, {}),
         "relapse_share": (lost, {}),

@@ -38,7 +38,7 @@ Rows = list[tuple[Any, dict[str, Any]]]
 def streams(
     draw: st.DrawFn, *, names: tuple[str, ...] = ("loss", "eval_loss"), most: int = 300, odd: bool = True
 ) -> Rows:
-    """A run of pieces (falling, flat, rising, jumping, noisy) with gaps and now and then a value that is none."""
+    """A run of pieces (falling, flat, rising, jumping, noisy) with gaps and values that are none."""
     source = random.Random(draw(st.integers(0, 2**32)))
     n = draw(st.integers(1, most))
     pieces = draw(

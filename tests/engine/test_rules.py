@@ -48,7 +48,7 @@ def a_baseline(metric: str, mean: float, spread: float | None, last: float) -> B
 
 @dataclass
 class Case:
-    """A run made for a rule. ``scaled``: it must fire as well where every value is multiplied by one factor."""
+    """A run made for a rule. ``scaled``: it must fire too where all values are multiplied by one factor."""
 
     rows: Rows
     config: dict[str, Any] = field(default_factory=dict)
