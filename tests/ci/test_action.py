@@ -37,7 +37,7 @@ def test_a_healthy_training_passes(action, workspace, train):
     ("fault", "rules"),
     [
         ("nan", {"nonfinite-loss"}),
-        ("diverging", {"loss-diverging", "spike-divergent"}),
+        ("diverging", {"loss-diverging", "spike-divergent", "smoke-no-decrease"}),
         ("frozen", {"zero-gradient", "smoke-no-decrease"}),
     ],
 )
