@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,10 +20,8 @@ from gatekeeper.verdict import CurvePoint
 __all__ = ["SCHEMA", "Outcome", "replay", "totals"]
 
 SCHEMA = "gatekeeper.backtest/1"
-FEW = 8  # cases for which starting processes costs more than it saves
 
 Record = dict[str, Any]
-Judge = Callable[["Case"], "Iterator[Outcome]"]
 
 
 @dataclass(frozen=True)
@@ -36,64 +34,24 @@ class Outcome:
 
 
 def replay(
-    cases: Sequence[Case], settings: Settings, options: SourceOptions | None = None, *, jobs: int = 1
+    cases: Iterable[Case], settings: Settings, options: SourceOptions | None = None
 ) -> Iterator[Outcome]:
-    """Judge each case from its first row as if live, in order; ``jobs`` processes give the same outcomes.
-
-    A source that cannot be read or reached is reported in its place and ends nothing.
-
-    Raises:
-        GatekeeperError: A process died.
-
-    """
-    judge = partial(_outcomes, settings=settings, options=options)
-    if jobs > 1 and len(cases) >= FEW and all(case.source != "-" for case in cases):
-        yield from _side_by_side(judge, cases, jobs)
-        return
+    """Judge each case from its first row as if live; what cannot be read is said in its place."""
     for case in cases:
-        yield from judge(case)
-
-
-def _side_by_side(judge: Judge, cases: Sequence[Case], jobs: int) -> Iterator[Outcome]:
-    from concurrent.futures import ProcessPoolExecutor
-    from concurrent.futures.process import BrokenProcessPool
-    from multiprocessing import active_children, get_context
-    from signal import SIG_IGN, SIGINT, signal
-
-    context = get_context("spawn")  # a fork would copy the lock of a thread that prints
-    others = active_children()
-    # An interrupt is the affair of this process, which ends those it made.
-    with ProcessPoolExecutor(jobs, context, initializer=signal, initargs=(SIGINT, SIG_IGN)) as pool:
+        new_gate = partial(_gate, case, settings)
         try:
-            for found in pool.map(partial(_collected, judge), cases, chunksize=1 + len(cases) // (8 * jobs)):
-                yield from found
-        except BrokenProcessPool:
-            raise GatekeeperError("a process died, perhaps for want of memory: try --jobs 1") from None
-        except BaseException:  # an interrupt, or a caller that needs no more: whatever they wait for is not
-            for process in active_children():
-                if process not in others:
-                    process.terminate()
-            raise
+            sources = open_source(case.source, options=options)
+        except GatekeeperError as fault:
+            lost = isinstance(fault, Unreachable)
+            yield _outcome(case, Judged(case.source, new_gate(), reachable=not lost, error=str(fault)))
+            continue
+        for source in sources:
+            yield _outcome(case, judge_source(source, new_gate()))
 
 
-def _collected(judge: Judge, case: Case) -> list[Outcome]:
-    return list(judge(case))
-
-
-def _outcomes(case: Case, *, settings: Settings, options: SourceOptions | None) -> Iterator[Outcome]:
+def _gate(case: Case, settings: Settings) -> Gate:
     chosen = replace(settings, budget_steps=case.budget_steps or settings.budget_steps)
-
-    def gate() -> Gate:
-        return Gate(case.metric, case.mode, case.roles, chosen)
-
-    try:
-        sources = open_source(case.source, options=options)
-    except GatekeeperError as fault:
-        lost = isinstance(fault, Unreachable)
-        yield _outcome(case, Judged(case.source, gate(), reachable=not lost, error=str(fault)))
-        return
-    for source in sources:
-        yield _outcome(case, judge_source(source, gate()))
+    return Gate(case.metric, case.mode, case.roles, chosen)
 
 
 def _outcome(case: Case, judged: Judged) -> Outcome:

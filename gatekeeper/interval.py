@@ -1,4 +1,4 @@
-"""How long a periodic check should wait: 10, 20, 30, then 60 minutes while healthy, back to 10 after any anomaly."""
+"""How long a periodic check waits: 10, 20, 30, then 60 minutes while healthy, 10 again after any anomaly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ FIRST_S = INTERVALS_S[0]
 
 
 def next_interval(previous_s: float, verdict: Verdict) -> int:
-    """Return the seconds to the next check: one notch longer after a clearly fine verdict, the first notch otherwise.
+    """Return the seconds to the next check.
+
+    Longer after a clearly fine verdict, the first interval otherwise.
 
     A CONTINUE by second opinion keeps the interval. Source: the training check's rules.
     """

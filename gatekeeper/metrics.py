@@ -24,7 +24,7 @@ def flatten(metrics: Mapping[str, object], *, separator: str = "/", depth: int =
 
 
 def to_float(value: object) -> float | None:
-    """Return a logged value as a float, or None where it is no number (text, arrays, None, booleans count as numbers)."""
+    """Return a logged value as a float (booleans too), or None where it is no number: text, arrays, None."""
     if type(value) is float:
         return value
     if isinstance(value, str):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,14 +30,6 @@ NOTHING_READ = 2
     "--compare", type=CONFIG_FILE, metavar="FILE", help="Also say what another configuration changes."
 )
 @deadline_option
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=lambda: min(4, _processors()),
-    show_default="processors, at most 4",
-    metavar="N",
-    help="Judge with N processes.",
-)
 @json_or_text
 def command(
     *,
@@ -46,7 +37,6 @@ def command(
     objective: Objective,
     compare: Path | None,
     deadline: float,
-    jobs: int,
     form: str,
 ) -> int:
     """Replay recorded runs row by row: what would have been stopped, when, why, and what that saves.
@@ -70,21 +60,16 @@ def command(
     outcomes: list[Outcome] = []
     again: list[Outcome] = []
     with progress(lambda: f"{len(outcomes) + len(again):,} runs judged"):
-        for outcome in replay(cases, settings, options, jobs=jobs):
+        for outcome in replay(cases, settings, options):
             outcomes.append(outcome)
             _print(outcome, form)
         if other is not None:
-            again += replay(cases, other, options, jobs=jobs)
+            again += replay(cases, other, options)
     _finish(outcomes, again, compare, form)
     if any(outcome.record["decision"] != "ERROR" for outcome in outcomes):
         return 0
     complain("error", outcomes[0].record["reason"] if outcomes else "there are no runs to judge")
     return NOTHING_READ
-
-
-def _processors() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def _print(outcome: Outcome, form: str) -> None:

@@ -69,23 +69,6 @@ def test_an_interrupt_exits_130(start: Start, tmp_path: Path) -> None:
     assert (process.returncode, output, errors) == (130, "", "gatekeeper: interrupted\n")
 
 
-def test_an_interrupt_ends_the_processes_of_a_backtest(start: Start, tmp_path: Path) -> None:
-    fifo = tmp_path / "live.jsonl"
-    os.mkfifo(fifo)
-    process = start(
-        "backtest", *[fifo.name] * 8, "--jobs", "2", stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    writer = _open_when_read(fifo)
-    try:
-        process.send_signal(signal.SIGINT)  # to it alone: not to its processes
-        output, errors = process.communicate(timeout=30)
-    finally:
-        os.close(writer)
-    assert (process.returncode, output, errors) == (130, "", "gatekeeper: interrupted\n")
-    with pytest.raises(OSError, match="No such device"):  # nobody reads it any more
-        os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
-
-
 def test_closed_streams(
     gatekeeper: Run, logs: dict[str, str], environment: dict[str, str], tmp_path: Path
 ) -> None:
