@@ -1,11 +1,11 @@
 """What the gate costs a Ray Tune sweep: processor time in the Stopper, and memory per trial.
 
-    python benchmarks/ray_overhead.py [--results 6000] [--trials 10000] [--rows 150]
+python benchmarks/ray_overhead.py [--results 6000] [--trials 10000] [--rows 150]
 
 The first part runs a real sweep of trivial trials and counts the processor time spent in the Stopper (its
-calls, ``stop_all``, its part of the experiment's snapshots) against all that the controller's process spent in
-the same run. The second part feeds one Stopper 10,000 trials at once, without Ray, and looks at the memory of
-the process while they live and at what is left after they have ended.
+calls, ``stop_all``, its part of the experiment's snapshots) against all that the controller's process spent
+in the same run. The second part feeds one Stopper 10,000 trials at once, without Ray, and looks at the memory
+of the process while they live and at what is left after they have ended.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings: what a gate can be told, and where it is read from (``gatekeeper.toml`` or ``[tool.gatekeeper]``)."""
+"""What a gate can be told, and where it is read from: ``gatekeeper.toml`` or ``[tool.gatekeeper]``."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ __all__ = ["FILE_NAME", "ConfigError", "Settings", "Thresholds", "load_settings"
 
 FILE_NAME = "gatekeeper.toml"
 ACTIONS = ("stop", "warn", "off")
+_NEVER_STOP = ("improving", "unreachable")
 
 
 class ConfigError(GatekeeperError, ValueError):
@@ -35,30 +36,47 @@ def _number(default: float, text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Every number that a rule compares with. Shares are of the run's own quantities, so they carry no unit."""
+    """Every number that a rule compares with.
+
+    Shares are of the run's own quantities, so they carry no unit.
+    """
 
     far_height: float = _number(10.0, "a loss this many starting levels above its base is far off")
     runaway_height: float = _number(1e8, "a spike that grew to this many starting levels has run away")
-    runaway_growth: float = _number(1e3, "… if it also grew this many times since it opened (one jump is not growth)")
-    lingering_values: float = _number(40, "values that a far spike of a training loss must last before it is divergent")
+    runaway_growth: float = _number(
+        1e3, "… if it also grew this many times since it opened (one jump is not growth)"
+    )
+    lingering_values: float = _number(
+        40, "values that a far spike of a training loss must last before it is divergent"
+    )
     lingering_evals: float = _number(5, "the same for a held-out loss")
     lingering_share: float = _number(0.15, "… and this share of the values seen before it")
-    unproven_height: float = _number(30.0, "height, with four standard deviations, of a spike whose base rests on less than eight values")
+    unproven_height: float = _number(
+        30.0, "height, with four standard deviations, of a spike whose base rests on less than eight values"
+    )
     rising_checkpoints: float = _number(5, "checkpoints in a row that a diverging loss rises")
     rising_height: float = _number(1.0, "starting levels above the start that a diverging loss must reach")
-    rising_values: float = _number(100, "… and values that it needs where it never fell: a warm-up may begin with a hump")
+    rising_values: float = _number(
+        100, "… and values that it needs where it never fell: a warm-up may begin with a hump"
+    )
     rising_z: float = _number(6.0, "… and standard errors above its best")
     rising_walk_z: float = _number(4.0, "… and standard deviations of a random walk with its bins' steps")
     learned_share: float = _number(0.05, "gain, as a share of the level, below which nothing was learned")
     learned_z: float = _number(3.0, "gain, in standard errors, below which nothing was learned")
     return_share: float = _number(0.15, "the same for a return, whose noise is larger")
     return_z: float = _number(5.0, "… and its standard errors")
-    headroom_share: float = _number(0.1, "an accuracy that guessing raises above 0 must win this share of what was left to win")
+    headroom_share: float = _number(
+        0.1, "an accuracy that guessing raises above 0 must win this share of what was left to win"
+    )
     chance_share: float = _number(0.02, "… which is so where it starts above this share of its ceiling")
     relapse_share: float = _number(0.4, "share of the gain whose loss is a relapse")
     relapse_z: float = _number(3.0, "… if it is also this many standard errors")
-    overfit_share: float = _number(0.1, "rise of a held-out loss above its best, as a share of the level, that is overfitting")
-    gap_share: float = _number(0.2, "train score minus held-out score that is a gap (both in 0-1 or both in percent)")
+    overfit_share: float = _number(
+        0.1, "rise of a held-out loss above its best, as a share of the level, that is overfitting"
+    )
+    gap_share: float = _number(
+        0.2, "train score minus held-out score that is a gap (both in 0-1 or both in percent)"
+    )
     missing_gaps: float = _number(8.0, "times its usual interval that a loss must be silent to be missing")
     missing_rows: float = _number(20, "… and rows")
     grad_explosion: float = _number(1000.0, "times its median that an exploding gradient reaches")
@@ -66,7 +84,9 @@ class Thresholds:
     grad_vanishing: float = _number(1e-7, "gradient norm below which it has vanished")
     zero_values: float = _number(10, "values in a row that are exactly 0")
     lr_jump: float = _number(3.0, "times the learning rate rises at once")
-    flat_share: float = _number(0.01, "change over the last quarter, as a share of the level, below which a loss is flat")
+    flat_share: float = _number(
+        0.01, "change over the last quarter, as a share of the level, below which a loss is flat"
+    )
     noisy_ratio: float = _number(3.0, "gain, in standard errors, below which no trend can be told")
     entropy_floor: float = _number(0.1, "policy entropy in nats below which exploration has ended")
     entropy_steps: float = _number(50_000, "steps before which that is premature")
@@ -77,7 +97,9 @@ class Thresholds:
     gpu_idle: float = _number(5.0, "GPU utilisation in percent below which it idles")
     baseline_z: float = _number(3.0, "standard deviations behind the baseline that are significantly worse")
     baseline_margin: float = _number(0.1, "margin, as a share of the baseline, where its spread is not known")
-    early_share: float = _number(0.3, "share of the budget (or of the baseline) before which worse is still early")
+    early_share: float = _number(
+        0.3, "share of the budget (or of the baseline) before which worse is still early"
+    )
     smoke_rows: float = _number(8, "loss values that a smoke run needs before its decrease is judged")
     smoke_z: float = _number(4.0, "standard errors that a smoke run's loss must fall")
 
@@ -107,13 +129,14 @@ _KEYS = {
     "mode": "min or max: which way the objective is better",
     "budget_steps": "steps the run is planned for; early and late are shares of it",
     "baseline": "a number, or a baseline file made by `gatekeeper baseline record`",
-    "lr_schedule": "the schedule the learning rate should follow: constant, decreasing, increasing or warmup-decay",
+    "lr_schedule": "the schedule the learning rate should follow: constant, decreasing, increasing or "
+    "warmup-decay",
     "smoke": "true: judge as a short run in CI",
     "required_decrease": "smoke runs: share by which the loss must fall, e.g. 0.2",
     "maximum_loss": "smoke runs: level that the final loss must stay below",
     "notes": "directory of the notes",
     "fallback": "sources tried when the first one is unreachable, in order",
-    "roles": "table: ROLE = metric name, or METRIC NAME = role, or \"off\"",
+    "roles": 'table: ROLE = metric name, or METRIC NAME = role, or "off"',
     "rules": "table: rule name = stop, warn or off",
     "thresholds": "table: threshold name = number",
 }
@@ -124,7 +147,9 @@ def _nearest(key: str, known: list[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; known keys: {', '.join(sorted(known))}"
 
 
-def settings_from(table: Mapping[str, Any], where: str = "configuration", base: Path | None = None) -> Settings:
+def settings_from(
+    table: Mapping[str, Any], where: str = "configuration", base: Path | None = None
+) -> Settings:
     """Return settings from a mapping; an unknown key or a value of the wrong kind raises ConfigError."""
     from gatekeeper.table import RULE_NAMES
 
@@ -139,7 +164,7 @@ def settings_from(table: Mapping[str, Any], where: str = "configuration", base: 
         raise ConfigError(f"{where}: lr_schedule = {schedule!r} is none of {', '.join(_SCHEDULES)}")
     if (mode := table.get("mode")) is not None:
         if mode not in ("min", "max"):
-            raise ConfigError(f"{where}: mode = {mode!r} must be \"min\" or \"max\"")
+            raise ConfigError(f'{where}: mode = {mode!r} must be "min" or "max"')
         values["mode"] = mode
     for key in ("budget_steps", "required_decrease", "maximum_loss"):
         if (number := table.get(key)) is not None:
@@ -160,7 +185,7 @@ def settings_from(table: Mapping[str, Any], where: str = "configuration", base: 
     if (fallback := table.get("fallback")) is not None:
         items = [fallback] if isinstance(fallback, str) else fallback
         if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
-            raise ConfigError(f"{where}: fallback must be a list of sources, e.g. [\"logs/train.log\"]")
+            raise ConfigError(f'{where}: fallback must be a list of sources, e.g. ["logs/train.log"]')
         values["fallback"] = tuple(items)
     values["roles"] = _roles(where, table.get("roles", {}))
     values["rules"] = _rules(where, table.get("rules", {}), RULE_NAMES)
@@ -206,6 +231,8 @@ def _rules(where: str, value: object, known: tuple[str, ...]) -> dict[str, str]:
             raise ConfigError(f"{where}: rules.{key}: no such rule{_nearest(str(key), list(known))}")
         if action not in ACTIONS:
             raise ConfigError(f"{where}: rules.{key} = {action!r} must be one of {', '.join(ACTIONS)}")
+        if action == "stop" and key in _NEVER_STOP:
+            raise ConfigError(f'{where}: rules.{key} cannot be "stop": it says nothing bad of a run')
         rules[str(key)] = str(action)
     return rules
 
@@ -221,7 +248,9 @@ def _thresholds(where: str, value: object) -> Thresholds:
 
 
 def load_settings(path: Path | None = None, start: Path | None = None) -> Settings:
-    """Return the settings of ``path``, or of the nearest configuration upward from ``start`` (default: the working directory).
+    """Return the settings of ``path``, or of the nearest configuration upward from ``start`` (default.
+
+    The working directory).
 
     Raises ConfigError for a file that cannot be read or used; no file at all means the defaults.
     """
@@ -243,7 +272,9 @@ def _read(path: Path, *, required: bool) -> Settings:
         with path.open("rb") as stream:
             data = tomllib.load(stream)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such configuration file; make one with `gatekeeper init`") from None
+        raise ConfigError(
+            f"{path}: there is no such configuration file; make one with `gatekeeper init`"
+        ) from None
     except OSError as fault:
         raise ConfigError(f"{path}: cannot be read: {fault.strerror}") from fault
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:

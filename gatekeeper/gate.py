@@ -14,7 +14,7 @@ from gatekeeper.roles import IGNORED, ROLES, Guess, understand
 from gatekeeper.run_state import RunState
 from gatekeeper.signals.track import HEAD, Track
 from gatekeeper.signals.trend import Trend, value_deviation
-from gatekeeper.table import CHECKS, REPORT, REVIEW, row_of
+from gatekeeper.table import CHECKS, REVIEW, row_of
 from gatekeeper.verdict import CurvePoint, Decision, Finding, Judgment, Verdict
 
 __all__ = ["Gate"]
@@ -23,11 +23,12 @@ _QUIET = "too little evidence yet"
 
 
 class Gate:
-    """Judges one run. ``observe`` is constant work a row (checkpoints come at a geometric pace) and bounded memory.
+    """Judges one run: constant work a row (checkpoints come at a geometric pace) and bounded memory.
 
-    ``metric`` and ``mode`` ("min" or "max") name the objective; ``roles`` declares metrics (role → name, or name → role or "off");
-    ``config`` is a Settings or a mapping of its keys; ``reviewer`` replaces the built-in second opinion. The first STOP is
-    latched: later rows get the same verdict. No I/O, clock or randomness: the same rows give the same verdicts.
+    ``metric`` and ``mode`` ("min" or "max") name the objective; ``roles`` declares metrics (role → name, or
+    name → role or "off"); ``config`` is a Settings or a mapping of its keys; ``reviewer`` replaces the built-
+    in second opinion. The first STOP is latched: later rows get the same verdict. No I/O, clock or
+    randomness: the same rows give the same verdicts.
     """
 
     def __init__(
@@ -48,7 +49,9 @@ class Gate:
         )
         self._reviewer = reviewer
         self._declared = _declared(self.settings)
-        self._roles_off = frozenset(role for role, name in self.settings.roles.items() if role in ROLES and name == "off")
+        self._roles_off = frozenset(
+            role for role, name in self.settings.roles.items() if role in ROLES and name == "off"
+        )
         silent = {name for name, action in self.settings.rules.items() if action == "off"}
         self._checks = tuple(pair for pair in CHECKS if pair[0] not in silent) if silent else CHECKS
         self.rows = 0
@@ -69,12 +72,19 @@ class Gate:
         self.verdict = Verdict(Decision.WAIT, None, None, "no rows yet", None, self.rows)
 
     def _set(
-        self, decision: Decision, judgment: Judgment | None, rule: str | None, reason: str, findings: Sequence[Finding], by: str, advice: str
+        self,
+        decision: Decision,
+        judgment: Judgment | None,
+        rule: str | None,
+        reason: str,
+        findings: Sequence[Finding],
+        by: str,
+        advice: str,
     ) -> None:
         self._answer = (decision, judgment, rule, reason, tuple(findings), by, advice)
 
     def observe(self, step: float | None, metrics: Mapping[str, object]) -> Verdict:
-        """Judge one row: a flat mapping of metric names to values as logged (numbers, text such as "nan", None)."""
+        """Judge one row: metric names and values, flat and as logged (numbers, text such as "nan", None)."""
         self.rows = row = self.rows + 1
         if self.verdict.stopped:
             return self.verdict
@@ -112,7 +122,9 @@ class Gate:
             if value == 0.0:
                 track.zeros += 1
                 due = due or track.zeros == 10
-                if track.watch and not curve.n:  # a loss that was not computed yet (warm-up of a buffer, a placeholder)
+                if (
+                    track.watch and not curve.n
+                ):  # a loss that was not computed yet (warm-up of a buffer, a placeholder)
                     track.last_row = row
                     continue
             elif track.zeros:
@@ -151,25 +163,35 @@ class Gate:
         decision, judgment, rule, reason, findings, by, advice = self._answer
         if decision is Decision.WAIT:
             self._waits += 1
-        self.verdict = verdict = Verdict(decision, judgment, rule, reason, step, row, {}, {}, findings, by, advice)
+        self.verdict = verdict = Verdict(
+            decision, judgment, rule, reason, step, row, {}, {}, findings, by, advice
+        )
         if decision is Decision.STOP:
             verdict.metrics = self.values()
             verdict.roles = run.roles
         return verdict
 
     def _follow(self, step: float, metrics: Mapping[str, object]) -> None:
-        """Notice a second run in the same file: the step falls back to where the first began, and what was won is gone."""
+        """Notice a second run in the same file.
+
+        The step falls back to where the first began, and what was won is gone.
+        """
         if self._first_step is None:
             self._first_step = step
-        elif step <= self._first_step < self._top_step and self._top_step - self._first_step > 10 and self.rows - self._segment_row > 10:
-            if not self._goes_on(metrics):
-                self.reset("the step fell back to where the run began")
-                self._first_step = step
-        if step > self._top_step:
-            self._top_step = step
+        elif (
+            step <= self._first_step < self._top_step
+            and self._top_step - self._first_step > 10
+            and self.rows - self._segment_row > 10
+        ) and not self._goes_on(metrics):
+            self.reset("the step fell back to where the run began")
+            self._first_step = step
+        self._top_step = max(self._top_step, step)
 
     def _goes_on(self, metrics: Mapping[str, object]) -> bool:
-        """Whether a step that fell back is that of an epoch (batches count from 0 again): the level is kept."""
+        """Whether a step that fell back is that of an epoch (batches count from 0 again).
+
+        The level is kept.
+        """
         track = primary(self._run)
         if track is None or track.trend is None or (value := to_float(metrics.get(track.name))) is None:
             return False
@@ -190,7 +212,8 @@ class Gate:
             if self.settings.mode is not None:
                 direction = 1 if self.settings.mode == "min" else -1
             role = guess.role if guess.role not in (IGNORED, "train_metric") else "eval"
-            guess = Guess(role, direction, _DECLARED if role == "eval" else guess.rank, guess.kind)
+            kind = guess.kind or ("loss" if direction > 0 else "score")
+            guess = Guess(role, direction, _DECLARED if role == "eval" else guess.rank, kind)
         if guess.role == IGNORED:
             if len(self._tracks) < _MOST_NAMES:
                 self._tracks[name] = None
@@ -198,7 +221,12 @@ class Gate:
         if to_float(raw) is None:
             return None  # a text, an image, nothing yet: another row may log a number under this name
         best = self._run.role(guess.role)
-        if best is not None and guess.rank <= best.guess.rank and len(self._run.all(guess.role)) >= _MOST_PER_ROLE and guess.rank < _DECLARED:
+        if (
+            best is not None
+            and guess.rank <= best.guess.rank
+            and len(self._run.all(guess.role)) >= _MOST_PER_ROLE
+            and guess.rank < _DECLARED
+        ):
             return None
         track = Track(name, guess)
         self._tracks[name] = track
@@ -226,7 +254,8 @@ class Gate:
 
     def _judge(self) -> None:
         run = self._run
-        # A silent metric raises no alarm of its own: look again after a while even if nothing else asks for it.
+        # A silent metric raises no alarm of its own: look again after a while even if nothing else asks for
+        # it.
         self._silent_at = self.rows + max(4, self.rows >> 5)
         findings: list[Finding] = []
         asked: list[Finding] = []
@@ -242,14 +271,18 @@ class Gate:
                 continue
             if finding.judgment is Judgment.CLEARLY_BAD or action == "stop":
                 advice = row_of(name).look_next
-                self._set(Decision.STOP, finding.judgment, name, _sentence(finding), findings, "table", advice)
+                self._set(
+                    Decision.STOP, finding.judgment, name, _sentence(finding), findings, "table", advice
+                )
                 return
             if finding.judgment is Judgment.CLEARLY_FINE:
                 good = finding
             elif REVIEW in row_of(name).decision:
                 asked.append(finding)
         if good is not None and not asked:
-            self._set(Decision.CONTINUE, Judgment.CLEARLY_FINE, good.rule, good.message, findings, "table", "")
+            self._set(
+                Decision.CONTINUE, Judgment.CLEARLY_FINE, good.rule, good.message, findings, "table", ""
+            )
             return
         if not run.tracks or (not asked and not findings):
             ready = any(track.trend is not None for track in run.tracks.values())
@@ -257,10 +290,26 @@ class Gate:
                 self._set(Decision.WAIT, None, None, _QUIET, findings, "table", "")
                 return
         opinion, by = self._second_opinion(ReviewRequest(run, tuple(asked)))
-        first = next((finding for finding in asked if finding.rule == opinion.rule), asked[0] if asked else good)
+        first = next(
+            (finding for finding in asked if finding.rule == opinion.rule), asked[0] if asked else good
+        )
         advice = row_of(first.rule).look_next if first is not None else ""
-        reason = opinion.reason if first is None else first.message if first.rule == opinion.rule else f"{first.message}; {opinion.reason}"
-        self._set(opinion.decision, Judgment.UNSURE, first.rule if first is not None else None, reason, findings, by, advice)
+        reason = (
+            opinion.reason
+            if first is None
+            else first.message
+            if first.rule == opinion.rule
+            else f"{first.message}; {opinion.reason}"
+        )
+        self._set(
+            opinion.decision,
+            Judgment.UNSURE,
+            first.rule if first is not None else None,
+            reason,
+            findings,
+            by,
+            advice,
+        )
 
     def _second_opinion(self, request: ReviewRequest) -> tuple[Opinion, str]:
         reviewer = self._reviewer
@@ -272,10 +321,15 @@ class Gate:
             return Opinion(Decision(answer.decision), str(answer.reason)), name
         except Exception as fault:  # noqa: BLE001 - a reviewer's fault must not end the run it judges
             own = self_review(request)
-            return Opinion(own.decision, f"{own.reason} (the reviewer {name} failed: {type(fault).__name__})"), "self-review"
+            return Opinion(
+                own.decision, f"{own.reason} (the reviewer {name} failed: {type(fault).__name__})"
+            ), "self-review"
 
     def reset(self, reason: str) -> None:
-        """Forget the baselines and any latched STOP (a restore, an exploit, another configuration); counts stay."""
+        """Forget the baselines and any latched STOP (a restore, an exploit, another configuration).
+
+        Counts stay.
+        """
         self.resets += 1
         self._begin()
         self.verdict = Verdict(Decision.WAIT, None, None, reason, None, self.rows)
@@ -306,7 +360,9 @@ class Gate:
         curve = track.curve
         return [
             CurvePoint(int(row), step, mean, low, high)
-            for row, step, mean, low, high in zip(curve.ends, curve.steps, curve.means, curve.lows, curve.highs, strict=True)
+            for row, step, mean, low, high in zip(
+                curve.ends, curve.steps, curve.means, curve.lows, curve.highs, strict=True
+            )
         ]
 
     def last_finite(self) -> tuple[int, float | None] | None:
@@ -321,17 +377,26 @@ class Gate:
             "waits": self._waits,
             "resets": self.resets,
             "tracks": [_pack(track.state()) for track in self._run.tracks.values()],
-            "trends": {name: _pack(astuple(track.trend)) for name, track in self._run.tracks.items() if track.trend is not None},
+            "trends": {
+                name: _pack(astuple(track.trend))
+                for name, track in self._run.tracks.items()
+                if track.trend is not None
+            },
             "ignored": [name for name, track in self._tracks.items() if track is None],
             "order": list(self._tracks),
             "run": [self._run.row, self._run.step, self._run.lr_jump_row],
-            "gate": _pack([self._last_finite, self._first_step, self._top_step, self._segment_row, self._silent_at]),
+            "gate": _pack(
+                [self._last_finite, self._first_step, self._top_step, self._segment_row, self._silent_at]
+            ),
             "answer": _pack_answer(self._answer),
             "verdict": _pack(_verdict_state(self.verdict)),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from ``state_dict()``: the following rows get the same verdicts as without the interruption."""
+        """Go on from ``state_dict()``.
+
+        The following rows get the same verdicts as without the interruption.
+        """
         self.rows, self._waits, self.resets = state["rows"], state["waits"], state["resets"]
         self._begin()
         for packed in state["tracks"]:
@@ -410,19 +475,37 @@ def _finding_from(state: dict[str, Any]) -> Finding:
 def _pack_answer(answer: tuple[Any, ...]) -> Any:
     decision, judgment, rule, reason, findings, by, advice = answer
     judged = judgment.value if judgment is not None else None
-    return _pack([decision.value, judged, rule, reason, [_finding_state(item) for item in findings], by, advice])
+    return _pack(
+        [decision.value, judged, rule, reason, [_finding_state(item) for item in findings], by, advice]
+    )
 
 
 def _unpack_answer(packed: Any) -> tuple[Any, ...]:
     decision, judgment, rule, reason, findings, by, advice = _unpack(packed)
     judged = Judgment(judgment) if judgment is not None else None
-    return Decision(decision), judged, rule, reason, tuple(_finding_from(item) for item in findings), by, advice
+    return (
+        Decision(decision),
+        judged,
+        rule,
+        reason,
+        tuple(_finding_from(item) for item in findings),
+        by,
+        advice,
+    )
 
 
 def _verdict_state(verdict: Verdict) -> dict[str, Any]:
     return {
         "answer": _pack_answer(
-            (verdict.decision, verdict.judgment, verdict.rule, verdict.reason, verdict.findings, verdict.decided_by, verdict.advice)
+            (
+                verdict.decision,
+                verdict.judgment,
+                verdict.rule,
+                verdict.reason,
+                verdict.findings,
+                verdict.decided_by,
+                verdict.advice,
+            )
         ),
         "step": verdict.step,
         "row": verdict.row,
@@ -434,5 +517,15 @@ def _verdict_state(verdict: Verdict) -> dict[str, Any]:
 def _verdict_from(state: dict[str, Any]) -> Verdict:
     decision, judgment, rule, reason, findings, by, advice = _unpack_answer(state["answer"])
     return Verdict(
-        decision, judgment, rule, reason, state["step"], state["row"], dict(state["metrics"]), state["roles"], findings, by, advice
+        decision,
+        judgment,
+        rule,
+        reason,
+        state["step"],
+        state["row"],
+        dict(state["metrics"]),
+        state["roles"],
+        findings,
+        by,
+        advice,
     )

@@ -1,9 +1,9 @@
 """The second opinion: who decides when the table is unsure.
 
-The built-in reviewer is a statistical self-review: a slower, longer look at the objective over the whole run. It asks three things, each
-with a robust test on windows of an eighth of the run: did it learn at all (gain against noise and level), has it lost what it
-won (relapse as a share of the gain), and is anything open right now (a spike, a silent loss). A reviewer that the user names
-takes its place through the same interface.
+The built-in reviewer is a statistical self-review: a slower, longer look at the objective over the whole run.
+It asks three things, each with a robust test on windows of an eighth of the run: did it learn at all (gain
+against noise and level), has it lost what it won (relapse as a share of the gain), and is anything open right
+now (a spike, a silent loss). A reviewer that the user names takes its place through the same interface.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ __all__ = ["Opinion", "ReviewRequest", "Reviewer", "Standing", "primary", "self_
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """A reviewer's answer, in one sentence; ``rule`` names the finding that it rests on, if it is one of those asked about."""
+    """A reviewer's answer, in one sentence.
+
+    ``rule`` names the finding that it rests on, if it is one of those asked about.
+    """
 
     decision: Decision
     reason: str
@@ -53,12 +56,24 @@ _FEW = 5  # values of the objective below which the training loss is asked inste
 
 
 def primary(run: RunState) -> Track | None:
-    """Return the metric the run is judged by: the objective once it has five values (or is sound), before that the training loss."""
+    """Return the metric the run is judged by.
+
+    The objective once it has five values (or is sound), before that the training loss.
+    """
     objective, loss = run.objective, run.loss
-    if objective is not None and objective.trend is not None:
-        if objective.trend.n >= _FEW or standing(run, objective) is Standing.SOUND:
-            return objective
-    if loss is not None and loss.trend is not None and not run.is_game and (objective is None or loss.trend.n >= objective.curve.n):
+    known = objective is not None and objective.trend is not None
+    if (
+        objective is not None
+        and known
+        and (objective.curve.n >= _FEW or standing(run, objective) is Standing.SOUND)
+    ):
+        return objective
+    if (
+        loss is not None
+        and loss.trend is not None
+        and not run.is_game
+        and (objective is None or loss.trend.n >= objective.curve.n)
+    ):
         return loss
     return objective
 
@@ -78,8 +93,15 @@ def _learned(run: RunState, track: Track, trend: Trend) -> bool:
     share = trend.gain_share
     if track.guess.kind == "accuracy":
         ceiling = 100.0 if max(-trend.best, -trend.start) > 1.5 else 1.0
-        if -trend.start > limits.chance_share * ceiling:  # what guessing scores is not 0: count what was left to win
-            share = trend.gain / max(ceiling + trend.start, 1e-12) * limits.learned_share / max(limits.headroom_share, 1e-12)
+        if (
+            -trend.start > limits.chance_share * ceiling
+        ):  # what guessing scores is not 0: count what was left to win
+            share = (
+                trend.gain
+                / max(ceiling + trend.start, 1e-12)
+                * limits.learned_share
+                / max(limits.headroom_share, 1e-12)
+            )
     if share < (limits.return_share if track.guess.kind == "return" else limits.learned_share):
         return False
     needed = limits.return_z if track.guess.kind == "return" else limits.learned_z
@@ -97,18 +119,32 @@ def _relapsed(run: RunState, track: Track, trend: Trend) -> bool:
     if trend.previous - trend.level > 0.1 * (trend.previous - trend.best):
         return False  # on its way back
     rise = (trend.level - trend.best) / max(abs(trend.best), 1e-300)
-    return rise > limits.overfit_share and (trend.relapse_z > 2.0 * limits.relapse_z or rise > 2.5 * limits.overfit_share)
+    return rise > limits.overfit_share and (
+        trend.relapse_z > 2.0 * limits.relapse_z or rise > 2.5 * limits.overfit_share
+    )
 
 
 # Findings that a sound objective does not outweigh: something is happening right now.
-_OPEN = frozenset({"spike-open", "metric-missing", "nonfinite-score", "smoke-no-decrease", "smoke-above-maximum", "slightly-worse-than-baseline"})
+_OPEN = frozenset(
+    {
+        "spike-open",
+        "metric-missing",
+        "nonfinite-score",
+        "smoke-no-decrease",
+        "smoke-above-maximum",
+        "slightly-worse-than-baseline",
+    }
+)
 
 
 _RULES = {Standing.UNLEARNED: "never-learned", Standing.RELAPSED: "relapsed"}
 
 
 def _stalled(run: RunState, track: Track) -> bool:
-    """Whether a goal that nobody declared has stopped improving: then a rising held-out loss counts against the run."""
+    """Whether a goal that nobody declared has stopped improving.
+
+    Then a rising held-out loss counts against the run.
+    """
     return track.name != run.objective_name and track.trend is not None and track.trend.best_at < 0.8
 
 
@@ -126,7 +162,13 @@ def self_review(request: ReviewRequest) -> Opinion:
             return Opinion(Decision.WAIT, finding.message, finding.rule)
         if finding.rule in _OPEN or (finding.rule == "overfitting" and _stalled(run, track)):
             return Opinion(Decision.WAIT, finding.message, finding.rule)
-    if any(spike is not None and spike.stayed >= run.settings.thresholds.lingering_evals for spike in (other.spike for other in run.watched)):
-        if track.trend is not None and track.trend.best_at < 0.8:
-            return Opinion(Decision.WAIT, "a loss is far off and has stayed there", "spike-lingering")
+    if (
+        any(
+            spike is not None and spike.stayed >= run.settings.thresholds.lingering_evals
+            for spike in (other.spike for other in run.watched)
+        )
+        and track.trend is not None
+        and track.trend.best_at < 0.8
+    ):
+        return Opinion(Decision.WAIT, "a loss is far off and has stayed there", "spike-lingering")
     return Opinion(Decision.CONTINUE, f"{track.name}: {where.value}")

@@ -18,7 +18,18 @@ _NONE: list[Track] = []
 class RunState:
     """All tracks of one run. The rules read it; only the gate writes it."""
 
-    __slots__ = ("_best", "_by_role", "is_game_by_roles", "lr_jump_row", "objective_name", "row", "settings", "step", "tracks", "watched")
+    __slots__ = (
+        "_best",
+        "_by_role",
+        "is_game_by_roles",
+        "lr_jump_row",
+        "objective_name",
+        "row",
+        "settings",
+        "step",
+        "tracks",
+        "watched",
+    )
 
     def __init__(self, settings: Settings, objective_name: str | None) -> None:
         self.settings = settings
@@ -59,7 +70,7 @@ class RunState:
 
     @property
     def objective(self) -> Track | None:
-        """The declared objective, else the best held-out measure, else (without any loss) a training score."""
+        """The declared objective, else the best held-out measure, else (without a loss) a training score."""
         if self.objective_name is not None:
             declared = self.tracks.get(self.objective_name)
             if declared is not None:
@@ -69,7 +80,10 @@ class RunState:
 
     @property
     def is_game(self) -> bool:
-        """Whether losses are those of a game (reinforcement learning, GAN): they may rise while all is well."""
+        """Whether losses are those of a game (reinforcement learning, GAN).
+
+        They may rise while all is well.
+        """
         objective = self.objective
         if objective is not None and objective.guess.kind == "return":
             return True

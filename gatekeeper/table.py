@@ -78,7 +78,9 @@ TABLE: tuple[Row, ...] = (
 
 _ROWS = {row.rule: row for row in TABLE}
 RULE_NAMES: tuple[str, ...] = tuple(_ROWS)
-CHECKS: tuple[tuple[str, Rule], ...] = tuple((row.rule, RULES[row.rule]) for row in TABLE if row.rule in RULES)
+CHECKS: tuple[tuple[str, Rule], ...] = tuple(
+    (row.rule, RULES[row.rule]) for row in TABLE if row.rule in RULES
+)
 
 
 def row_of(rule: str) -> Row:

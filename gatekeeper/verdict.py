@@ -28,9 +28,12 @@ class Judgment(str, Enum):
 
 
 def json_number(value: object) -> Any:
-    """Return ``value`` as strict JSON can hold it: non-finite floats become ``"NaN"``, ``"Infinity"``, ``"-Infinity"``."""
+    """Return ``value`` as strict JSON can hold it.
+
+    Non-finite floats become ``"NaN"``, ``"Infinity"``, ``"-Infinity"``.
+    """
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if value != value else ("Infinity" if value > 0 else "-Infinity")
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     return value
 
 
@@ -72,10 +75,12 @@ class CurvePoint:
 
 @dataclass(slots=True)
 class Verdict:
-    """The gate's answer at one row (a value: nothing changes it once it is given; not frozen, since one is made every row).
+    """The gate's answer at one row (a value.
 
-    ``row`` counts from 1. ``metrics`` holds the last value of each metric that has a role, as logged (it may be
-    non-finite). ``next_check_s`` is how long a periodic watcher should wait, in seconds.
+    Nothing changes it once it is given; not frozen, since one is made every row).
+
+    ``row`` counts from 1. ``metrics`` holds the last value of each metric that has a role, as logged (it may
+    be non-finite). ``next_check_s`` is how long a periodic watcher should wait, in seconds.
     """
 
     decision: Decision

@@ -1,1 +1,4 @@
-"""The rules: each looks at a run's state and has one thing to say, or nothing. The table decides what follows."""
+"""The rules: each looks at a run's state and has one thing to say, or nothing.
+
+The table decides what follows.
+"""

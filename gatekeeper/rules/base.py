@@ -32,21 +32,35 @@ def number(value: float) -> str:
 
 
 def _finding(
-    judgment: Judgment, name: str, run: RunState, track: Track | None, value: float | None, threshold: float | None, message: str
+    judgment: Judgment,
+    name: str,
+    run: RunState,
+    track: Track | None,
+    value: float | None,
+    threshold: float | None,
+    message: str,
 ) -> Finding:
-    return Finding(name, judgment, track.name if track is not None else None, run.step, value, threshold, message)
+    return Finding(
+        name, judgment, track.name if track is not None else None, run.step, value, threshold, message
+    )
 
 
-def bad(name: str, run: RunState, track: Track | None, value: float | None, threshold: float | None, message: str) -> Finding:
+def bad(
+    name: str, run: RunState, track: Track | None, value: float | None, threshold: float | None, message: str
+) -> Finding:
     """Return a clearly bad finding."""
     return _finding(Judgment.CLEARLY_BAD, name, run, track, value, threshold, message)
 
 
-def unsure(name: str, run: RunState, track: Track | None, value: float | None, threshold: float | None, message: str) -> Finding:
+def unsure(
+    name: str, run: RunState, track: Track | None, value: float | None, threshold: float | None, message: str
+) -> Finding:
     """Return a finding that needs a second opinion."""
     return _finding(Judgment.UNSURE, name, run, track, value, threshold, message)
 
 
-def fine(name: str, run: RunState, track: Track | None, value: float | None, threshold: float | None, message: str) -> Finding:
+def fine(
+    name: str, run: RunState, track: Track | None, value: float | None, threshold: float | None, message: str
+) -> Finding:
     """Return a clearly fine finding."""
     return _finding(Judgment.CLEARLY_FINE, name, run, track, value, threshold, message)

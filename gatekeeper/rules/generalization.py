@@ -14,9 +14,10 @@ __all__: list[str] = []
 def overfitting(run: RunState) -> Finding | None:
     """A held-out loss rises while the training loss still falls.
 
-    Formula: the held-out level is 10% above its best window and 3 standard errors, the training loss is at its best.
-    Source: "train good, val bad" of the diagnosis; (val - train)/train > 0.1 in SageMaker Debugger. Wrong when the task metric still
-    improves while the held-out loss rises (over-confident classifiers): the second opinion weighs that.
+    Formula: the held-out level is 10% above its best window and 3 standard errors, the training loss is at
+    its best. Source: "train good, val bad" of the diagnosis; (val - train)/train > 0.1 in SageMaker Debugger.
+    Wrong when the task metric still improves while the held-out loss rises (over-confident classifiers): the
+    second opinion weighs that.
     """
     limits, loss = run.settings.thresholds, run.loss
     if loss is None or loss.trend is None or loss.trend.best_at < 0.7:
@@ -28,9 +29,14 @@ def overfitting(run: RunState) -> Finding | None:
         rise = (trend.level - trend.best) / max(abs(trend.best), 1e-300)
         if rise > limits.overfit_share and trend.best_at < 0.8:
             return unsure(
-                "overfitting", run, track, trend.level, trend.best,
-                f"{track.name} rose from {number(trend.best)} to {number(trend.level)} while {loss.name} still falls",
-            )  # fmt: skip
+                "overfitting",
+                run,
+                track,
+                trend.level,
+                trend.best,
+                f"{track.name} rose from {number(trend.best)} to {number(trend.level)} while {loss.name} "
+                "still falls",
+            )
     return None
 
 
@@ -38,16 +44,26 @@ def overfitting(run: RunState) -> Finding | None:
 def eval_degrading(run: RunState) -> Finding | None:
     """A held-out measure gets worse for several checkpoints.
 
-    Formula: 3 windows in a row got worse, by 3 standard errors in all. Source: "evaluation metrics improving, or at least not degrading".
-    Wrong for noisy returns; hence unsure.
+    Formula: 3 windows in a row got worse, by 3 standard errors in all. Source: "evaluation metrics improving,
+    or at least not degrading". Wrong for noisy returns; hence unsure.
     """
     for track in run.all("eval"):
         trend = track.trend
-        if trend is not None and trend.bins >= 5 and trend.rises >= 3 and trend.relapse_z > run.settings.thresholds.relapse_z:
+        if (
+            trend is not None
+            and trend.bins >= 5
+            and trend.rises >= 3
+            and trend.relapse_z > run.settings.thresholds.relapse_z
+        ):
             return unsure(
-                "eval-degrading", run, track, track.sign * trend.level, track.sign * trend.best,
-                f"{track.name} has got worse for {trend.rises} checkpoints, from {number(track.sign * trend.best)} to {number(track.sign * trend.level)}",
-            )  # fmt: skip
+                "eval-degrading",
+                run,
+                track,
+                track.sign * trend.level,
+                track.sign * trend.best,
+                f"{track.name} has got worse for {trend.rises} checkpoints, from "
+                f"{number(track.sign * trend.best)} to {number(track.sign * trend.level)}",
+            )
     return None
 
 
@@ -55,12 +71,22 @@ def eval_degrading(run: RunState) -> Finding | None:
 def train_eval_gap(run: RunState) -> Finding | None:
     """The training score is far above the held-out score.
 
-    Formula: train score - held-out score > 0.20 (20 points where they are percentages), same kind of metric. Source: "gap > 20%" of the
-    diagnosis. Wrong for small or shifted held-out sets.
+    Formula: train score - held-out score > 0.20 (20 points where they are percentages), same kind of metric.
+    Source: "gap > 20%" of the diagnosis. Wrong for small or shifted held-out sets.
     """
     limits = run.settings.thresholds
-    held = next((track for track in run.all("eval") if track.guess.kind == "accuracy" and track.trend is not None), None)
-    train = next((track for track in run.all("train_metric") if track.guess.kind == "accuracy" and track.trend is not None), None)
+    held = next(
+        (track for track in run.all("eval") if track.guess.kind == "accuracy" and track.trend is not None),
+        None,
+    )
+    train = next(
+        (
+            track
+            for track in run.all("train_metric")
+            if track.guess.kind == "accuracy" and track.trend is not None
+        ),
+        None,
+    )
     if held is None or train is None or held.trend is None or train.trend is None:
         return None
     unit = 100.0 if max(abs(train.trend.level), abs(held.trend.level)) > 1.5 else 1.0
@@ -68,19 +94,24 @@ def train_eval_gap(run: RunState) -> Finding | None:
     if gap <= limits.gap_share * unit:
         return None
     return unsure(
-        "train-eval-gap", run, held, gap, limits.gap_share * unit,
+        "train-eval-gap",
+        run,
+        held,
+        gap,
+        limits.gap_share * unit,
         f"{train.name} is {number(-train.trend.level)} but {held.name} only {number(-held.trend.level)}",
-    )  # fmt: skip
+    )
 
 
 @rule("worse-than-baseline")
 def worse_than_baseline(run: RunState) -> Finding | None:
     """The objective is significantly worse than the baseline.
 
-    Formula: level worse than the baseline by 3 of its standard deviations over runs (more where it is of few runs: a prediction interval;
-    10% of it where the spread is not known; 4 in a smoke run) and by 3 of its own standard errors, past the first 30% of the budget; a single number only once the
-    pace of the last quarter would not reach it within the budget. Source: the table of the training check. Wrong when the baseline was
-    made on other data; record it again.
+    Formula: level worse than the baseline by 3 of its standard deviations over runs (more where it is of few
+    runs: a prediction interval; 10% of it where the spread is not known; 4 in a smoke run) and by 3 of its
+    own standard errors, past the first 30% of the budget; a single number only once the pace of the last
+    quarter would not reach it within the budget. Source: the table of the training check. Wrong when the
+    baseline was made on other data; record it again.
     """
     found = _behind(run)
     if found is None:
@@ -89,18 +120,24 @@ def worse_than_baseline(run: RunState) -> Finding | None:
     if early or track.trend is None or track.trend.bins < 3:
         return None
     return bad(
-        "worse-than-baseline", run, track, level, expected,
-        f"{track.name} is {number(level)}, worse than the baseline {number(expected)} by more than {number(margin)}",
-    )  # fmt: skip
+        "worse-than-baseline",
+        run,
+        track,
+        level,
+        expected,
+        f"{track.name} is {number(level)}, worse than the baseline {number(expected)} by more than "
+        f"{number(margin)}",
+    )
 
 
 @rule("slightly-worse-than-baseline")
 def slightly_worse(run: RunState) -> Finding | None:
     """The objective is worse than the baseline, but slightly, or early.
 
-    Formula: worse by the margin before 30% of the budget, or by a third of the margin later (not in a smoke run whose baseline has a
-    spread: within it nothing is worse). Source: the table of the training check
-    ("slightly worse, but still early" is unsure). Wrong when the budget is not the baseline's; set ``budget_steps``.
+    Formula: worse by the margin before 30% of the budget, or by a third of the margin later (not in a smoke
+    run whose baseline has a spread: within it nothing is worse). Source: the table of the training check
+    ("slightly worse, but still early" is unsure). Wrong when the budget is not the baseline's; set
+    ``budget_steps``.
     """
     found = _behind(run, share=1.0 / 3.0)
     if found is None:
@@ -108,17 +145,23 @@ def slightly_worse(run: RunState) -> Finding | None:
     track, level, expected, margin, early = found
     when = " (still early)" if early else ""
     return unsure(
-        "slightly-worse-than-baseline", run, track, level, expected,
-        f"{track.name} is {number(level)}, behind the baseline {number(expected)} by more than {number(margin)}{when}",
-    )  # fmt: skip
+        "slightly-worse-than-baseline",
+        run,
+        track,
+        level,
+        expected,
+        f"{track.name} is {number(level)}, behind the baseline {number(expected)} by more than "
+        f"{number(margin)}{when}",
+    )
 
 
 @rule("no-comparison")
 def no_comparison(run: RunState) -> Finding | None:
     """A baseline is set, but this run cannot be compared with it.
 
-    Formula: the baseline has no value of the objective at this step; in a smoke run also: the declared objective was never logged. Source: a
-    comparison that cannot be made must not read as a pass, so a smoke run waits. Wrong never; elsewhere it only reports.
+    Formula: the baseline has no value of the objective at this step; in a smoke run also: the declared
+    objective was never logged. Source: a comparison that cannot be made must not read as a pass, so a smoke
+    run waits. Wrong never; elsewhere it only reports.
     """
     name = run.objective_name
     if run.settings.smoke and name is not None and name not in run.tracks:
@@ -130,7 +173,9 @@ def no_comparison(run: RunState) -> Finding | None:
     why = baseline.gap(track.name, position)
     if why is None:
         return None
-    expected = baseline.expected_at(track.name, position)  # there, but of one run: compared without its spread
+    expected = baseline.expected_at(
+        track.name, position
+    )  # there, but of one run: compared without its spread
     level = track.sign * track.trend.level if expected is not None and track.trend is not None else None
     return unsure("no-comparison", run, track, level, expected.mean if expected is not None else None, why)
 
@@ -150,7 +195,8 @@ def _behind(run: RunState, share: float = 1.0) -> tuple[Track, float, float, flo
         # A single number is where a run should end. With no budget known, still improving is still early.
         early = track.trend.best_at > 0.7 if done is None else done < limits.early_share
     elif settings.baseline is not None:
-        # The level is that of a window, so the baseline is read at the window's middle: a curve that falls is no lag.
+        # The level is that of a window, so the baseline is read at the window's middle: a curve that falls is
+        # no lag.
         middle = track.trend.row if settings.baseline.axis == "row" or run.step is None else track.trend.step
         found = settings.baseline.expected_at(track.name, middle)
         if found is None:

@@ -1,1 +1,4 @@
-"""What is measured on a metric stream: constant work per value, bounded memory, no I/O, clock or randomness."""
+"""What is measured on a metric stream.
+
+Constant work per value, bounded memory, no I/O, clock or randomness.
+"""

@@ -17,7 +17,20 @@ class Curve:
     ``push`` is the hot path: it only adds to the open bin. ``n`` counts the finite values seen.
     """
 
-    __slots__ = ("_high", "_left", "_low", "_sum", "ends", "highs", "limit", "lows", "means", "n", "steps", "width")
+    __slots__ = (
+        "_high",
+        "_left",
+        "_low",
+        "_sum",
+        "ends",
+        "highs",
+        "limit",
+        "lows",
+        "means",
+        "n",
+        "steps",
+        "width",
+    )
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit = limit
@@ -40,10 +53,8 @@ class Curve:
         """Take one finite value."""
         self.n += 1
         self._sum += value
-        if value < self._low:
-            self._low = value
-        if value > self._high:
-            self._high = value
+        self._low = min(self._low, value)
+        self._high = max(self._high, value)
         self._left -= 1
         if not self._left:
             self._close(row, step)
@@ -73,7 +84,8 @@ class Curve:
         """Return the state as JSON-able values."""
         return [
             self.n, self.width, self._left, self._sum, self._low, self._high,
-            list(self.means), list(self.lows), list(self.highs), list(self.ends), list(self.steps), self.limit,
+            list(self.means), list(self.lows), list(self.highs), list(self.ends),
+            list(self.steps), self.limit,
         ]  # fmt: skip
 
     @classmethod

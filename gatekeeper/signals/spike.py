@@ -12,8 +12,9 @@ __all__ = ["Spike"]
 class Spike:
     """An excursion of a loss above its normal range.
 
-    ``base``: the level before it; ``scale``: the larger of the loss's starting level and the range it had covered; heights are
-    counted in it. ``before``: values seen before it opened; ``far``: values beyond the far height, ``missed``: those since then that were not.
+    ``base``: the level before it; ``scale``: the larger of the loss's starting level and the range it had
+    covered; heights are counted in it. ``before``: values seen before it opened; ``far``: values beyond the
+    far height, ``missed``: those since then that were not.
     """
 
     row: int
@@ -57,8 +58,9 @@ class Spike:
     def proven(self, height: float, witnesses: int, few: int = 8) -> bool:
         """Whether its height is no accident of a base that rests on a few values.
 
-        With ``few`` values before it or more it is. With less it must be very steady (its mean is eight standard deviations), or pass
-        ``height`` and be steady (four) or not alone (``witnesses``: how many losses are far off, itself included).
+        With ``few`` values before it or more it is. With less it must be very steady (its mean is eight
+        standard deviations), or pass ``height`` and be steady (four) or not alone (``witnesses``: how many
+        losses are far off, itself included).
         """
         if self.before >= few:
             return True
@@ -68,7 +70,7 @@ class Spike:
 
     @property
     def stayed(self) -> int:
-        """How many values it has stayed far, 0 if more than a tenth of them since the first far one were not."""
+        """How many values it has stayed far; 0 if more than a tenth since the first far one were not."""
         return self.far if self.missed <= self.far // 9 else 0
 
     @property
@@ -84,7 +86,10 @@ class Spike:
 
     @property
     def from_nothing(self) -> bool:
-        """Whether all that came before it is one value next to nothing, and it does not grow: the first level, not a spike."""
+        """Whether all that came before it is one value next to nothing, and it does not grow.
+
+        The first level, not a spike.
+        """
         return self.before <= 1 and abs(self.base) < 1e-6 * abs(self.first) and self.growth < 10.0
 
     def state(self) -> dict[str, Any]:

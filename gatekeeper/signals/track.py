@@ -23,12 +23,14 @@ _LEVEL_ONLY = frozenset({"grad_norm", "lr", "gpu_util", "entropy"})  # no rule a
 class Track:
     """A metric with a role. ``sign`` turns its values into costs (lower is better); 0 is treated as 1.
 
-    ``alarm`` is the cost above which a value opens a spike (or keeps one open); it is renewed at each checkpoint.
+    ``alarm`` is the cost above which a value opens a spike (or keeps one open); it is renewed at each
+    checkpoint.
     """
 
     __slots__ = (
-        "alarm", "curve", "first_row", "gap", "guess", "head", "last", "last_row", "look_at", "name", "nonfinite",
-        "nonfinite_row", "nonfinite_run", "nulls", "odd", "previous", "recovered", "sign", "spike", "trend", "watch", "zeros",
+        "alarm", "curve", "first_row", "gap", "guess", "head", "last", "last_row", "look_at", "name",
+        "nonfinite", "nonfinite_row", "nonfinite_run", "nulls", "odd", "previous", "recovered", "sign",
+        "spike", "trend", "watch", "zeros",
     )  # fmt: skip
 
     def __init__(self, name: str, guess: Guess) -> None:
@@ -55,10 +57,15 @@ class Track:
         self.zeros = 0
 
     def checkpoint(self) -> None:
-        """Renew the trend and the alarm; called on a geometric schedule, so its cost per value is constant."""
+        """Renew the trend and the alarm.
+
+        Called on a geometric schedule, so its cost per value is constant.
+        """
         curve = self.curve
         count = curve.n
-        self.look_at = count + (1 if count < 16 else count >> 3 if count < 128 else count >> 4 if count < 1024 else count >> 5)
+        self.look_at = count + (
+            1 if count < 16 else count >> 3 if count < 128 else count >> 4 if count < 1024 else count >> 5
+        )
         if self.guess.role in _LEVEL_ONLY:
             return
         self.trend = trend = trend_of(curve, self.sign, self.head)
@@ -76,7 +83,10 @@ class Track:
             self.alarm = self.sign * value + 10.0 * abs(value)
 
     def scale(self) -> float:
-        """Return what the loss is measured in: the larger of its starting level and of the range it has covered."""
+        """Return what the loss is measured in.
+
+        The larger of its starting level and of the range it has covered.
+        """
         head = [abs(value) for value in self.head]
         start = head[0] if head else 0.0
         if len(head) == HEAD:
@@ -97,7 +107,9 @@ class Track:
             if spike.calm >= _CLOSE_AFTER:
                 self._close()
                 return
-        elif spike.values > _NEW_LEVEL_AFTER + spike.before and (spike.far < spike.values >> 1 or spike.from_nothing):
+        elif spike.values > _NEW_LEVEL_AFTER + spike.before and (
+            spike.far < spike.values >> 1 or spike.from_nothing
+        ):
             self._close()  # it never went far and it has lasted as long as all before it: a new level
             return
         else:
@@ -111,7 +123,11 @@ class Track:
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON-able values."""
-        plain = {name: getattr(self, name) for name in self.__slots__ if name not in _DERIVED and hasattr(self, name)}
+        plain = {
+            name: getattr(self, name)
+            for name in self.__slots__
+            if name not in _DERIVED and hasattr(self, name)
+        }
         plain["curve"] = self.curve.state()
         plain["head"] = list(self.head)
         plain["spike"] = self.spike.state() if self.spike is not None else None
