@@ -212,8 +212,7 @@ class Gate:
             if self.settings.mode is not None:
                 direction = 1 if self.settings.mode == "min" else -1
             role = guess.role if guess.role not in (IGNORED, "train_metric") else "eval"
-            kind = guess.kind or ("loss" if direction > 0 else "score")
-            guess = Guess(role, direction, _DECLARED if role == "eval" else guess.rank, kind)
+            guess = Guess(role, direction, _DECLARED if role == "eval" else guess.rank, guess.kind)
         if guess.role == IGNORED:
             if len(self._tracks) < _MOST_NAMES:
                 self._tracks[name] = None

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from gatekeeper import Gate
 from gatekeeper.baseline import Baseline, BaselineMetric, BaselinePoint
+from gatekeeper.config import ConfigError
 from gatekeeper.table import CHECKS, RULE_NAMES, TABLE, row_of
 from gatekeeper.verdict import Decision, Judgment, Verdict
 
@@ -299,13 +300,19 @@ def test_warn_reports_it_and_decides_nothing(rule: str) -> None:
     assert all(verdict.rule != rule for verdict in verdicts)
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "improving"])
 def test_stop_makes_it_stop(rule: str) -> None:
     _, verdicts = judge(CASES[rule], rules=only(rule, "stop"))
     first = next(verdict for verdict in verdicts if rule in said([verdict]))
     assert first.stopped
     assert first.rule == rule
     assert first.advice == row_of(rule).look_next
+
+
+@pytest.mark.parametrize("rule", ["improving", "unreachable"])
+def test_what_says_nothing_bad_cannot_be_told_to_stop(rule: str) -> None:
+    with pytest.raises(ConfigError, match=f"rules.{rule}"):
+        Gate(config={"rules": {rule: "stop"}})
 
 
 @pytest.mark.parametrize("rule", RULES)
