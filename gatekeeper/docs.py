@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 
 from gatekeeper.rulebook import rules_markdown
+from gatekeeper.table import TABLE
 
-__all__ = ["main", "pages"]
+__all__ = ["main", "pages", "with_table"]
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
 _HEAD = """\
@@ -25,10 +26,24 @@ has others, it says so below. `NO_COLOR` and `FORCE_COLOR` are honoured; `GATEKE
 traceback of an internal error.
 """
 
+_BEGIN = "<!-- table:begin (python -m gatekeeper.docs) -->"
+_END = "<!-- table:end -->"
+
 
 def pages() -> dict[str, str]:
     """Return every generated page: its name under docs/, and its text."""
     return {"rules.md": rules_markdown(), "cli.md": _HEAD + "\n".join(_commands()) + "\n"}
+
+
+def with_table(readme: str) -> str:
+    """Return the README with the judgment table between its two markers as it is in the code."""
+    head, begin, rest = readme.partition(_BEGIN)
+    _, end, tail = rest.partition(_END)
+    if not begin or not end:
+        return readme
+    rows = [f"| {row.signal} | `{row.rule}` | {row.judgment} | {row.decision} |" for row in TABLE]
+    table = "\n".join(["| what is seen | rule | judgment | decision |", "|---|---|---|---|", *rows])
+    return f"{head}{begin}\n\n{table}\n\n{end}{tail}"
 
 
 def _commands() -> Iterator[str]:
@@ -88,13 +103,16 @@ def main(arguments: list[str]) -> int:
     if not FOLDER.is_dir():
         sys.stderr.write(f"there is no {FOLDER}: run this in a checkout of the repository\n")
         return 2
+    readme = FOLDER.parent / "README.md"
+    wanted = {FOLDER / name: text for name, text in pages().items()}
+    if readme.is_file():
+        wanted[readme] = with_table(readme.read_text(encoding="utf-8"))
     stale = []
-    for name, text in pages().items():
-        path = FOLDER / name
+    for path, text in wanted.items():
         if "--check" not in arguments:
             path.write_text(text, encoding="utf-8")
         elif not path.is_file() or path.read_text(encoding="utf-8") != text:
-            stale.append(f"docs/{name}")
+            stale.append(str(path.relative_to(FOLDER.parent)))
     if stale:
         sys.stderr.write(f"{', '.join(stale)} out of date: run python -m gatekeeper.docs\n")
     return 1 if stale else 0
