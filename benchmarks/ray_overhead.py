@@ -143,10 +143,19 @@ def memory(trials: int, rows: int, directory: Path) -> list[tuple[str, str, str,
 
     def result(step: int, value: float) -> dict[str, Any]:
         return {
-            "loss": value, "eval_loss": value * 1.1, "accuracy": 1 - value / 4, "grad_norm": 1 + value,
-            "lr": 0.1, "samples": step * 64, "training_iteration": step, "iterations_since_restore": step,
-            "done": False, "config": {"lr": 0.1, "width": 64}, "time_total_s": step * 0.1, "checkpoint_dir_name": None,
-        }  # fmt: skip
+            "loss": value,
+            "eval_loss": value * 1.1,
+            "accuracy": 1 - value / 4,
+            "grad_norm": 1 + value,
+            "lr": 0.1,
+            "samples": step * 64,
+            "training_iteration": step,
+            "iterations_since_restore": step,
+            "done": False,
+            "config": {"lr": 0.1, "width": 64},
+            "time_total_s": step * 0.1,
+            "checkpoint_dir_name": None,
+        }
 
     noise = random.Random(0)
     warm = GatekeeperStopper("loss", "min", notes=directory / "notes", config=Settings())

@@ -112,7 +112,7 @@ def main(arguments: list[str]) -> int:
         if "--check" not in arguments:
             path.write_text(text, encoding="utf-8")
         elif not path.is_file() or path.read_text(encoding="utf-8") != text:
-            stale.append(str(path.relative_to(FOLDER.parent)))
+            stale.append(f"docs/{path.name}" if path.parent == FOLDER else path.name)
     if stale:
         sys.stderr.write(f"{', '.join(stale)} out of date: run python -m gatekeeper.docs\n")
     return 1 if stale else 0
