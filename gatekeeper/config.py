@@ -19,7 +19,15 @@ if sys.version_info >= (3, 11):
 else:  # pragma: no cover - the same parser under its older name
     import tomli as tomllib
 
-__all__ = ["FILE_NAME", "ConfigError", "Settings", "Thresholds", "load_settings", "settings_from"]
+__all__ = [
+    "FILE_NAME",
+    "ConfigError",
+    "Settings",
+    "Thresholds",
+    "load_settings",
+    "overridden",
+    "settings_from",
+]
 
 FILE_NAME = "gatekeeper.toml"
 ACTIONS = ("stop", "warn", "off")
@@ -245,6 +253,24 @@ def _thresholds(where: str, value: object) -> Thresholds:
             raise ConfigError(f"{where}: thresholds.{key}: no such threshold{_nearest(str(key), known)}")
         changed[str(key)] = _finite(where, f"thresholds.{key}", number)
     return replace(Thresholds(), **changed)
+
+
+def overridden(settings: Settings, baseline: str | None, smoke: bool) -> Settings:
+    """Return the settings with a baseline (a number or a file's path) and smoke runs as a command was told.
+
+    Raises ConfigError for a number that is not finite, BaselineError for a file that cannot be read.
+    """
+    if smoke:
+        settings = replace(settings, smoke=True)
+    if baseline is None:
+        return settings
+    try:
+        value = float(baseline)
+    except ValueError:
+        return replace(settings, baseline=load_baseline(baseline), baseline_value=None)
+    if not math.isfinite(value):
+        raise ConfigError(f"baseline: {baseline!r} is no finite number")
+    return replace(settings, baseline=None, baseline_value=value)
 
 
 def load_settings(path: Path | None = None, start: Path | None = None) -> Settings:

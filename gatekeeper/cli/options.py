@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from gatekeeper.config import Settings, load_settings, settings_from
+from gatekeeper.config import Settings, load_settings, overridden, settings_from
 
 __all__ = [
     "CONFIG_FILE",
@@ -148,17 +148,4 @@ def with_objective(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def settings_for(config: Path | None, baseline: str | None, smoke: bool) -> Settings:
     """Return the configuration in force, with what the command line says of baseline and smoke runs."""
-    settings = load_settings(config)
-    if smoke:
-        settings = replace(settings, smoke=True)
-    if baseline is None:
-        return settings
-    try:
-        value = float(baseline)
-    except ValueError:
-        from gatekeeper.baseline import load_baseline
-
-        return replace(settings, baseline=load_baseline(baseline), baseline_value=None)
-    if not math.isfinite(value):
-        raise click.BadParameter(f"{baseline!r} is no finite number", param_hint="'--baseline'")
-    return replace(settings, baseline=None, baseline_value=value)
+    return overridden(load_settings(config), baseline, smoke)

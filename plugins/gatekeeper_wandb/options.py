@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gatekeeper.config import Settings, load_settings
+from gatekeeper.config import Settings, load_settings, overridden, settings_from
 from gatekeeper.errors import GatekeeperError
 from gatekeeper.gate import Gate
 from gatekeeper.notes import notes_dir
@@ -19,6 +19,8 @@ MODE = "GATEKEEPER_MODE"
 ROLES = "GATEKEEPER_ROLES"
 CONFIG = "GATEKEEPER_CONFIG"
 NOTES = "GATEKEEPER_NOTES"
+BASELINE = "GATEKEEPER_BASELINE"
+SMOKE = "GATEKEEPER_SMOKE"
 
 
 def parse_roles(text: str) -> dict[str, str]:
@@ -45,7 +47,8 @@ class GateOptions:
         metric: The objective's name; None: inferred, or taken from the sweep. mode: ``min`` or ``max``.
         roles: Metrics whose role was declared, by role. config: Settings, a mapping of them, a
         configuration file, or None: the file found from the working directory. notes: The notes' directory,
-        absolute.
+        absolute. baseline: a number or a baseline file; smoke: judge as a short run (both as `gatekeeper run`
+        was told).
 
     """
 
@@ -54,6 +57,8 @@ class GateOptions:
     roles: Mapping[str, str] = field(default_factory=dict)
     config: Settings | Mapping[str, Any] | Path | None = None
     notes: Path | None = None
+    baseline: str | None = None
+    smoke: bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in (None, "min", "max"):
@@ -69,6 +74,9 @@ class GateOptions:
         config = self.config
         if config is None or isinstance(config, Path):
             config = load_settings(config, Path.cwd())
+        if self.baseline is not None or self.smoke:
+            config = config if isinstance(config, Settings) else settings_from(config)
+            config = overridden(config, self.baseline, self.smoke)
         options = replace(self, config=config, notes=notes_dir(self.notes, config))
         options.make_gate()  # what is wrong with them is to be said now, not at the first row
         return options
@@ -101,6 +109,8 @@ class GateOptions:
             roles=parse_roles(environment.get(ROLES, "")),
             config=Path(config) if config else None,
             notes=Path(notes) if notes else None,
+            baseline=environment.get(BASELINE) or None,
+            smoke=environment.get(SMOKE) == "1",
         )
 
     def to_environment(self) -> dict[str, str]:
@@ -111,5 +121,7 @@ class GateOptions:
             ROLES: ";".join(f"{role}={key}" for role, key in self.roles.items()),
             CONFIG: str(self.config.absolute()) if isinstance(self.config, Path) else None,
             NOTES: str(self.notes) if self.notes else None,
+            BASELINE: self.baseline,
+            SMOKE: "1" if self.smoke else None,
         }
         return {key: value for key, value in told.items() if value}
