@@ -194,7 +194,7 @@ def memory(trials: int, rows: int, directory: Path) -> list[tuple[str, str, str,
             "memory not yet reused",
             f"{left_over:.2f} KB",
             "",
-            f"kept by the allocator; {live_objects:.0f} objects lived",
+            f"by the allocator; {live_objects:.0f} objects lived",
         ),
         (
             "no callback, max_trials=100",

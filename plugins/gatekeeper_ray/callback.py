@@ -8,6 +8,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gatekeeper.text import for_terminal, shorten
@@ -242,8 +243,12 @@ def _directory(trial: Trial) -> str | None:
 
 
 def _last_error(trial: Trial) -> str:
-    error = trial.get_error() if hasattr(trial, "get_error") else None
-    lines = str(error or "failed").strip().splitlines()
+    """Return the last line of the trial's error, from the driver's file: storage may not have it yet."""
+    path = getattr(trial, "error_file", None)
+    try:
+        lines = Path(path).read_text(errors="replace").strip().splitlines() if path else []
+    except OSError:
+        lines = []
     return lines[-1].strip() if lines else "failed"
 
 

@@ -350,6 +350,26 @@ def test_callback_never_raises(make_stopper: MakeStopper, capsys: pytest.Capture
     assert "4 faults of the gate itself" in capsys.readouterr().err
 
 
+def test_faults_are_said_at_the_end_also_without_a_callback(tmp_path: Path) -> None:
+    import subprocess
+
+    code = (
+        "from gatekeeper.config import Settings\n"
+        "from gatekeeper.gate import Gate\n"
+        "from gatekeeper_ray import GatekeeperStopper\n"
+        "stopper = GatekeeperStopper('loss', 'min', config=Settings())\n"
+        "stopper.stop_all()\n"
+        "Gate.observe = lambda *arguments: 1 / 0\n"  # a real engine never raises, so this one is made to
+        "for step in range(1, 4):\n"
+        "    assert stopper('t', {'training_iteration': step, 'loss': 1.0}) is False\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "3 faults of its own in this sweep" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_untrusted_text_is_harmless_on_the_terminal(
     make_stopper: MakeStopper, caplog: pytest.LogCaptureFixture
 ) -> None:
