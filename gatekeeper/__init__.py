@@ -1,10 +1,22 @@
-"""The gate a training sweep runs behind."""
+"""The gate a training sweep runs behind: ``Gate`` judges a metric stream row by row, ``Verdict`` is its answer."""
 
 from __future__ import annotations
 
-from gatekeeper.gate import Gate
-from gatekeeper.verdict import CurvePoint, Decision, Finding, Judgment, Verdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gatekeeper.gate import Gate
+    from gatekeeper.verdict import CurvePoint, Decision, Finding, Judgment, Verdict
 
 __all__ = ["CurvePoint", "Decision", "Finding", "Gate", "Judgment", "Verdict", "__version__"]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use: the command answers for a broken installation itself, with exit 2."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from gatekeeper import gate, verdict
+
+    return gate.Gate if name == "Gate" else getattr(verdict, name)

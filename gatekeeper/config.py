@@ -304,8 +304,8 @@ def _read(path: Path, *, required: bool) -> Settings:
     except OSError as fault:
         raise ConfigError(f"{path}: cannot be read: {fault.strerror}") from fault
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
-        if not required:
-            return Settings()
+        if not required and b"tool.gatekeeper" not in path.read_bytes():
+            return Settings()  # somebody else's trouble
         raise ConfigError(f"{path}: not valid TOML: {fault}") from fault
     tool = data.get("tool")
     nested = tool.get("gatekeeper") if isinstance(tool, Mapping) else None
