@@ -1,4 +1,4 @@
-"""The gate a training sweep runs behind: ``Gate`` judges a metric stream row by row, ``Verdict`` is its answer."""
+"""The gate a training sweep runs behind: ``Gate`` judges a metric stream, ``Verdict`` is its answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use: the command answers for a broken installation itself, with exit 2."""
+    """Import a public name on first use, so that the command can answer for a broken installation."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from gatekeeper import gate, verdict
