@@ -20,6 +20,14 @@ GATEKEEPER = [sys.executable, "-c", "from gatekeeper.cli import main; main()"]
 PATIENCE_S = 30.0  # a bound for a hanging test, not a measurement
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _signals_as_in_a_terminal() -> Iterator[None]:
+    """Started under nohup, the tests would hand an ignored hangup on to every command they start."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def carrying(value: str) -> list[int]:
     """Pids whose environment carries the test's own marker; zombies have no environment."""
     found = []
