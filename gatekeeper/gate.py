@@ -66,7 +66,6 @@ class Gate:
         self._first_step: float | None = None
         self._top_step = -math.inf
         self._segment_row = self.rows
-        self._due = False
         self._silent_at = 0
         self._set(Decision.WAIT, None, None, _QUIET, (), "table", "")
         self.verdict = Verdict(Decision.WAIT, None, None, "no rows yet", None, self.rows)
@@ -122,9 +121,7 @@ class Gate:
             if value == 0.0:
                 track.zeros += 1
                 due = due or track.zeros == 10
-                if (
-                    track.watch and not curve.n
-                ):  # a loss that was not computed yet (warm-up of a buffer, a placeholder)
+                if track.watch and not curve.n:  # a loss that was not computed yet: a placeholder
                     track.last_row = row
                     continue
             elif track.zeros:
@@ -253,8 +250,7 @@ class Gate:
 
     def _judge(self) -> None:
         run = self._run
-        # A silent metric raises no alarm of its own: look again after a while even if nothing else asks for
-        # it.
+        # A silent metric raises no alarm of its own: look again after a while, asked or not.
         self._silent_at = self.rows + max(4, self.rows >> 5)
         findings: list[Finding] = []
         asked: list[Finding] = []
