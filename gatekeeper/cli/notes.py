@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def list_notes(directory: Path | None = None, form: str = "text", last: int | No
     elif not notes:
         click.echo(_nothing(journal_directory))
     else:
-        _print_list(journal_directory, shown, len(notes))
+        _print_list(journal_directory, shown, len(notes), _again(directory))
 
 
 @command.command("show")
@@ -68,7 +69,7 @@ def show(name: str, directory: Path | None, form: str) -> None:
     journal_directory, notes = _read(directory)
     if not notes:
         raise GatekeeperError(_nothing(journal_directory))
-    found = _find(name, notes)
+    found = _find(name, notes, _again(directory))
     if form == "json":
         _print_json(found)
         return
@@ -107,13 +108,18 @@ def _read(directory: Path | None) -> tuple[Path, list[dict[str, Any]]]:
     return journal.directory, notes
 
 
+def _again(directory: Path | None) -> str:
+    """Return the option with which another command reads the same notes."""
+    return f" --notes {for_terminal(shlex.quote(str(directory)))}" if directory is not None else ""
+
+
 def _nothing(directory: Path) -> str:
     missing = "" if directory.is_dir() else ", which does not exist yet"
     where = f"{for_terminal(directory)}{missing}"
     return f"no stops are noted in {where} (elsewhere? --notes DIR or GATEKEEPER_NOTES)"
 
 
-def _find(name: str, notes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _find(name: str, notes: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
     exact = [note for note in notes if name in {note.get("id"), note.get("run_name"), note.get("run_id")}]
     if exact:
         return exact
@@ -127,7 +133,9 @@ def _find(name: str, notes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     names = {str(note.get(key)) for note in notes for key in ("id", "run_name", "run_id") if note.get(key)}
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean {for_terminal(near[0])!r}?" if near else ""
-    raise GatekeeperError(f"no note has the id or run name {typed!r}{hint} (gatekeeper notes list shows all)")
+    raise GatekeeperError(
+        f"no note has the id or run name {typed!r}{hint} (gatekeeper notes list{where} shows all)"
+    )
 
 
 def _print_json(notes: list[dict[str, Any]]) -> None:
@@ -137,7 +145,7 @@ def _print_json(notes: list[dict[str, Any]]) -> None:
         click.echo(encode(note), nl=False)
 
 
-def _print_list(directory: Path, notes: list[dict[str, Any]], total: int) -> None:
+def _print_list(directory: Path, notes: list[dict[str, Any]], total: int, where: str) -> None:
     from gatekeeper.notes.facts import number, run_label
 
     of = f"the last {len(notes)} of {total} stops" if len(notes) < total else _count(total)
@@ -157,7 +165,7 @@ def _print_list(directory: Path, notes: list[dict[str, Any]], total: int) -> Non
     for row, note in zip(table, notes, strict=True):
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         click.echo(line.rstrip() + f"\n    {for_terminal(shorten(note.get('reason'), 200))}")
-    click.echo(f"\nIn full: gatekeeper notes show {table[-1][1]}")
+    click.echo(f"\nIn full: gatekeeper notes show{where} {table[-1][1]}")
 
 
 def _describe(note: Note) -> list[str]:

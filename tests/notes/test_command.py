@@ -100,7 +100,10 @@ def test_the_place_of_the_notes_is_the_option_before_the_environment(
         Journal(tmp_path / name).append(make_note(run_name=name))
     environment = {"GATEKEEPER_NOTES": str(tmp_path / "by-environment")}
     assert "by-environment" in gatekeeper("list", **environment).stdout
-    assert " by-option " in gatekeeper("list", "--notes", "by-option", **environment).stdout
+    listed = gatekeeper("list", "--notes", "by-option", **environment).stdout
+    assert " by-option " in listed
+    *_, command, option, value, identity = listed.splitlines()[-1].split()
+    assert gatekeeper(command, option, value, identity, **environment).returncode == 0
 
 
 def test_render_rebuilds_the_markdown(gatekeeper: Run, journal: Journal) -> None:
