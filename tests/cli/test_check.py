@@ -178,7 +178,7 @@ def test_a_note_that_cannot_be_written_does_not_change_the_verdict(
     done = gatekeeper("check", logs["STOP"], "--notes", "taken")
     assert done.returncode == 1
     assert done.stdout.startswith("STOP  bad.jsonl")
-    assert done.stderr.startswith("gatekeeper: error: the note cannot be written to taken")
+    assert done.stderr.startswith("gatekeeper: error: cannot write a note to ")
 
 
 def test_text_is_verdict_then_sentence_then_evidence(gatekeeper: Run, logs: dict[str, str]) -> None:

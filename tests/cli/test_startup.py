@@ -92,7 +92,7 @@ def without_extras(tmp_path: Path) -> str:
 
 
 def test_a_missing_extra_is_named(
-    gatekeeper: Run, without_extras: str, logs: dict[str, str], tmp_path: Path
+    gatekeeper: Run, without_extras: str, logs: dict[str, str], tmp_path: Path, environment: dict[str, str]
 ) -> None:
     def sentence(*arguments: str) -> str:
         done = gatekeeper(*arguments, PYTHONPATH=without_extras)
@@ -108,6 +108,12 @@ def test_a_missing_extra_is_named(
     events.write_bytes(EVENT)
     assert "pip install 'sweep-gatekeeper[tensorboard]'" in sentence("check", events.name)
     assert gatekeeper("check", logs["STOP"], PYTHONPATH=without_extras).returncode == 1
+    for call in ("agent('sweep', print)", "gate_run().__enter__()"):
+        done = subprocess.run(
+            [sys.executable, "-c", f"import gatekeeper_wandb; gatekeeper_wandb.{call}"],
+            env={**environment, "PYTHONPATH": without_extras}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.stderr.splitlines()[-1].endswith(wandb.removeprefix("gatekeeper: error: ").strip())
     assert gatekeeper("--help", PYTHONPATH=without_extras).stderr == ""
 
 

@@ -166,6 +166,20 @@ def test_the_report_comes_in_every_format(bench):
     assert "10 rows" in bench.run(*command).stderr
 
 
+def test_a_metric_that_was_never_logged_is_said(bench):
+    rows = "".join(f'echo \'{{"step": {i}, "val/loss": {1 / (i + 1)}}}\';' for i in range(10))
+    said = bench.run("--metric", "val/los", "--", "sh", "-c", rows).stderr
+    assert "gatekeeper: warning: output never logged the metric 'val/los'; did you mean 'val/loss'?" in said
+    assert "warning" not in bench.run("--metric", "val/loss", "--", "sh", "-c", rows).stderr
+
+
+def test_a_log_that_never_came_and_a_report_without_a_place_are_said(bench):
+    said = bench.run("--log", "no.jsonl", "--report", "no/report.txt", "--", "true").stderr
+    assert "gatekeeper: the report could not be written to no/report.txt: No such file or directory" in said
+    said = bench.run("--log", "no.jsonl", "--", "true").stderr
+    assert "no.jsonl does not exist (nothing judged; the command ended with code 0)" in said
+
+
 def test_a_fault_of_the_gate_does_nothing_to_the_command(bench):
     # The gate is made to fail as no row can make it fail: this is the one place where a stand-in is needed.
     (bench.directory / "sitecustomize.py").write_text(
@@ -190,7 +204,7 @@ def test_an_unwritable_notes_directory_does_not_keep_a_broken_run_alive(bench):
     bench.notes.write_text("a file where the directory should be")
     done = bench.python('import time\nprint(\'{"step": 1, "loss": NaN}\', flush=True)\ntime.sleep(60)')
     assert done.returncode == 1
-    assert "could not be written" in done.stderr
+    assert "gatekeeper: cannot write a note to " in done.stderr
 
 
 def test_lines_are_cut_at_carriage_returns_and_across_chunks():

@@ -97,7 +97,7 @@ def wandb_core() -> Callable[[], list[int]]:
 
     def find() -> list[int]:
         done = subprocess.run(
-            ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())],
+            ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(os.getpid())],
             capture_output=True,
             text=True,
             check=False,
