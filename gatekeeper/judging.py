@@ -33,6 +33,17 @@ class Judged:
         names = [settings.metric, *_declared(settings.roles)] if not self.gate.verdict.stopped else []
         return [name for name in dict.fromkeys(names) if name and name not in seen]
 
+    def warnings(self) -> list[str]:
+        """Return a sentence for each of them, with the name that was probably meant."""
+        return [self._never_logged(name) for name in self.missing()]
+
+    def _never_logged(self, name: str) -> str:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, self.gate.values(), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return f"{self.source} never logged the metric {name!r}{hint}"
+
     def charted(self) -> str | None:
         """Return the metric whose curve to show: the one that decided a STOP, else the loss."""
         gate = self.gate

@@ -114,16 +114,8 @@ def _warn(judged: Judged) -> None:
     if judged.error is not None and judged.reachable:
         complain("error", judged.error)
     elif judged.error is None:
-        for name in judged.missing():
-            complain("warning", _missing(name, judged))
-
-
-def _missing(name: str, judged: Judged) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, judged.gate.values(), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{judged.source} never logged the metric {name!r}{hint}"
+        for sentence in judged.warnings():
+            complain("warning", sentence)
 
 
 def _report(judged: Judged, notes_path: Path | None, settings: Settings) -> RunReport:
@@ -151,9 +143,8 @@ def _note(judged: Judged, directory: Path, settings: Settings) -> Path | None:
         journal = Journal(notes_dir(directory, settings))
         journal.append(note)
     except (OSError, GatekeeperError) as fault:  # the verdict stands
-        complain(
-            "error", f"the note cannot be written to {directory}: {getattr(fault, 'strerror', None) or fault}"
-        )
+        whole = isinstance(fault, GatekeeperError)
+        complain("error", str(fault) if whole else f"cannot write a note to {directory}: {fault}")
         return None
     return journal.path
 

@@ -151,7 +151,10 @@ def command(
     try:
         reporter.write(outcome, directory, supervisor.messages)
     except Exception as fault:  # noqa: BLE001 - a report that fails must not change what the command came to
-        supervisor.messages.say(f"the report could not be written: {type(fault).__name__}: {fault}")
+        why = fault.strerror if isinstance(fault, OSError) and fault.strerror else repr(fault)
+        supervisor.messages.say(
+            f"the report could not be written to {report_path or 'standard output'}: {why}"
+        )
     _end_as_the_child(outcome)
     return code
 

@@ -27,7 +27,8 @@ NOWHERE = "no metrics"
 
 def outcome_record(outcome: Outcome) -> dict[str, Any]:
     """Return the contract's record of what a supervised command came to, with the child's end beside it."""
-    record = _judged_here(outcome) if outcome.stream is not None else _told(outcome)
+    judged = _judged_here(outcome)
+    record = _record(judged, outcome) if judged is not None else _told(outcome)
     if outcome.error is not None and outcome.verdict.decision is not Decision.STOP:
         # A comparison that could not be made must not read as a pass.
         record |= {"decision": "ERROR", "rule": None, "judgment": None, "error": redact_text(outcome.error)}
@@ -35,22 +36,25 @@ def outcome_record(outcome: Outcome) -> dict[str, Any]:
     return {**record, "child_exit": shell_code(outcome.returncode)}
 
 
-def _judged_here(outcome: Outcome) -> dict[str, Any]:
+def _judged_here(outcome: Outcome) -> Judged | None:
     stream = outcome.stream
-    assert stream is not None  # noqa: S101 - for the type checker; the caller has looked
-    record = verdict_record(
-        Judged(
-            stream.name,
-            stream.gate,
-            rows=stream.gate.rows,
-            run_url=stream.run_url,
-            reachable=outcome.reachable,
-            error=None if outcome.reachable else outcome.verdict.reason,
-            skipped=stream.skipped,
-            skipped_examples=tuple(stream.skipped_examples),
-        )
+    if stream is None:
+        return None
+    return Judged(
+        stream.name,
+        stream.gate,
+        rows=stream.gate.rows,
+        run_url=stream.run_url,
+        reachable=outcome.reachable,
+        error=None if outcome.reachable else outcome.verdict.reason,
+        skipped=stream.skipped,
+        skipped_examples=tuple(stream.skipped_examples),
     )
-    if not stream.gate.rows and outcome.reachable:
+
+
+def _record(judged: Judged, outcome: Outcome) -> dict[str, Any]:
+    record = verdict_record(judged)
+    if not judged.rows and outcome.reachable:
         record["reason"] = redact_text(outcome.verdict.reason)  # why there was nothing to judge
     return record
 
@@ -106,6 +110,10 @@ class Reporter:
     def write(self, outcome: Outcome, notes_path: Path, messages: Messages) -> None:
         """Write the report to its file, or to stdout (text: to stderr, since stdout is the child's)."""
         record = outcome_record(outcome)
+        judged = _judged_here(outcome)
+        if judged is not None and judged.rows and judged.error is None:
+            for sentence in judged.warnings():
+                messages.say(f"warning: {sentence}")
         if self._form == "text" and self._path is None:
             messages.say(*_lines(outcome, record))
             return
@@ -146,7 +154,8 @@ def _text(form: str, reports: Sequence[RunReport], outcome: Outcome, record: dic
 
 def _lines(outcome: Outcome, record: dict[str, Any]) -> list[str]:
     """Return verdict, sentence and end of the child for a terminal."""
-    rows = f"{record['rows']} rows of {record['source']} judged"
+    told = outcome.stream is not None or outcome.told is not None
+    rows = f"{record['rows']} rows of {record['source']} judged" if told else "nothing judged"
     ended = f"the command ended with code {record['child_exit']}"
     if outcome.stopped:
         return [f"stopped by the gate: {record['rule']} ({rows}; {ended})"]

@@ -282,7 +282,10 @@ class Supervisor:
                 verdict={"decision": "STOP", "rule": verdict.rule, "reason": redact_text(verdict.reason)},
             )
         except Exception as fault:  # noqa: BLE001 - said; a broken run ends all the same
-            self._messages.say(f"the note could not be written to {self._options.notes}: {fault}")
+            whole = isinstance(fault, GatekeeperError)
+            self._messages.say(
+                str(fault) if whole else f"cannot write a note to {self._options.notes}: {fault}"
+            )
 
     def _hear(self) -> None:
         """Take what the hook inside the child tells."""
