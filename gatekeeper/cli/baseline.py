@@ -71,7 +71,7 @@ def record(
     save_baseline(baseline, output)
     click.echo(f"{for_terminal(output)}: {len(baseline.metrics)} metrics of {_runs(len(runs))}")
     if len(runs) == 1:
-        click.echo("one run: the spread is unknown, and comparisons will say so; record 5 or more", err=True)
+        click.echo("one run: the spread is unknown, and comparisons will say so; record 8 or more", err=True)
 
 
 @command.command("show")

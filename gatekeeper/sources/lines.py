@@ -217,7 +217,8 @@ class LineSource:
         if self._skips.count > self._yielded and self._skips.count:
             raise self._mostly_malformed()
         if not self._bytes:
-            raise SourceError(f"{self.name} is empty: wait for the first logged row, or give another log")
+            name = "standard input" if self.name == "-" else self.name
+            raise SourceError(f"{name} is empty: wait for the first logged row, or give another log")
         if not self._usable:
             raise SourceError(
                 f"{self.name} holds no metric that can be judged ({self._yielded} rows read): "

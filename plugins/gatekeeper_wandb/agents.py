@@ -62,10 +62,7 @@ def agent(
         GatekeeperError: Bad options or configuration, before any trial.
 
     """
-    try:
-        import wandb  # noqa: F401 - a clear sentence before anything starts
-    except ImportError:
-        raise MissingExtra("wandb", "wandb") from None
+    _need_wandb()
     given = Path(config) if isinstance(config, str) else config
     asked = GateOptions(metric, mode, dict(roles or {}), given, Path(notes) if notes is not None else None)
     options = asked.resolved().with_objective(*_objective(sweep_id, entity, project))
@@ -93,6 +90,7 @@ def gate_run(
     A stop ends the run as in a sweep, and leaves the ``with`` block quietly: what follows it goes on. The
     value of the context tells, once it has ended, whether there was a stop. Takes :func:`agent`'s options.
     """
+    _need_wandb()
     from gatekeeper_wandb.ending import release_globals
     from gatekeeper_wandb.gating import Gating, gated
     from gatekeeper_wandb.threads import TrainingThread
@@ -119,6 +117,14 @@ def gate_run(
         finally:
             thread.leave()
             release_globals()
+
+
+def _need_wandb() -> None:
+    """Say it in one sentence, before anything starts, where the SDK is not installed."""
+    try:
+        import wandb  # noqa: F401
+    except ImportError:
+        raise MissingExtra("wandb", "wandb") from None
 
 
 def _objective(sweep_id: str, entity: str | None, project: str | None) -> tuple[str | None, str | None]:
