@@ -1,6 +1,7 @@
 """The sweep's trials in a loop, offline: no account, no network. ``python examples/wandb_sweep/offline.py``
 
-With an account the loop is W&B's: ``gatekeeper_wandb.agent(sweep_id, function=train)``.
+Needs `pip install 'sweep-gatekeeper[wandb]'`. Writes the runs to ./wandb and why some were stopped to
+./gatekeeper-notes. With an account the loop is W&B's: ``gatekeeper_wandb.agent(sweep_id, function=train)``.
 """
 
 from __future__ import annotations
