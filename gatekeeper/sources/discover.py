@@ -91,10 +91,16 @@ def find_logs(root: Path, suffixes: tuple[str, ...] = ()) -> list[Path]:
         found.extend(here / name for name in sorted(_one_of_each(names, set(files))))
     if not found:
         raise SourceError(
-            f"{root} holds no metrics log: give the log's own path, or a directory with metrics.csv, "
-            "*.jsonl, trainer_state.json, event files or the like"
+            f"{root} holds no metrics log{_unknown(root)}: give the log's own path, or a directory with "
+            "metrics.csv, *.jsonl, trainer_state.json, event files or the like"
         )
     return found
+
+
+def _unknown(root: Path) -> str:
+    """Name one of the tables that may be logs, but are not known by their names."""
+    tables = sorted(name for name in os.listdir(root) if name.lower().removesuffix(".gz").endswith(".csv"))
+    return f" of a known name ({tables[0]} is none)" if tables else ""
 
 
 def _one_of_each(names: set[str], files: set[str]) -> set[str]:

@@ -69,7 +69,10 @@ def test_of_the_checkpoints_of_one_run_the_newest_state_is_taken(tree):
 
 def test_a_directory_without_logs_is_an_error(tree):
     root = tree("readme.txt", "model.json")
-    with pytest.raises(SourceError, match="holds no metrics log"):
+    with pytest.raises(SourceError, match="holds no metrics log: give"):
+        open_source(str(root))
+    tree("lr-0.1.csv")
+    with pytest.raises(SourceError, match=r"holds no metrics log of a known name \(lr-0.1.csv is none\): give"):
         open_source(str(root))
 
 
