@@ -95,13 +95,13 @@ def _learned(run: RunState, track: Track, trend: Trend) -> bool:
         ceiling = 100.0 if max(-trend.best, -trend.start) > 1.5 else 1.0
         if (
             -trend.start > limits.chance_share * ceiling
-        ):  # what guessing scores is not 0: count what was left to win
-            share = (
-                trend.gain
-                / max(ceiling + trend.start, 1e-12)
-                * limits.learned_share
-                / max(limits.headroom_share, 1e-12)
-            )
+        ):  # guessing scores above 0: count what was left to win
+            won = trend.gain / max(ceiling + trend.start, 1e-12)
+            share = won * limits.learned_share / max(limits.headroom_share, 1e-12)
+    elif track.guess.role == "eval" and track.guess.kind == "loss" and trend.level > track.head[0]:
+        return (
+            False  # a held-out loss averages over its set: one that is above its very first value won nothing
+        )
     if share < (limits.return_share if track.guess.kind == "return" else limits.learned_share):
         return False
     needed = limits.return_z if track.guess.kind == "return" else limits.learned_z
@@ -140,12 +140,17 @@ _OPEN = frozenset(
 _RULES = {Standing.UNLEARNED: "never-learned", Standing.RELAPSED: "relapsed"}
 
 
-def _stalled(run: RunState, track: Track) -> bool:
-    """Whether a goal that nobody declared has stopped improving.
+_STALLING = ("overfitting", "q-overestimation")
 
-    Then a rising held-out loss counts against the run.
+
+def _stalled(run: RunState, track: Track, finding: Finding) -> bool:
+    """Whether the goal has stopped improving, so that such a finding counts against the run.
+
+    A rising held-out loss does so only where nobody declared the goal.
     """
-    return track.name != run.objective_name and track.trend is not None and track.trend.best_at < 0.8
+    if track.trend is None or track.trend.best_at >= 0.8:
+        return False
+    return finding.rule != "overfitting" or track.name != run.objective_name
 
 
 def self_review(request: ReviewRequest) -> Opinion:
@@ -160,7 +165,7 @@ def self_review(request: ReviewRequest) -> Opinion:
     for finding in request.findings:
         if finding.rule == "no-comparison" and finding.value is None and run.settings.smoke:
             return Opinion(Decision.WAIT, finding.message, finding.rule)
-        if finding.rule in _OPEN or (finding.rule == "overfitting" and _stalled(run, track)):
+        if finding.rule in _OPEN or (finding.rule in _STALLING and _stalled(run, track, finding)):
             return Opinion(Decision.WAIT, finding.message, finding.rule)
     if (
         any(

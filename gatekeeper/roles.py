@@ -84,7 +84,8 @@ _RETURN = {
 }  # fmt: skip
 _LOWER_SCORE = {
     "wer", "cer", "fid", "kid", "ppl", "perplexity", "err", "error", "mse", "mae", "rmse", "bpb", "bpc",
-    "bpd", "nll", "ter", "mape", "l1", "l2", "brier", "ece", "lpips", "bits",
+    "bpd", "nll", "ter", "mape", "l1", "l2", "brier", "ece", "lpips", "distance", "divergence", "fvd",
+    "mmd", "emd", "bits",
 }  # fmt: skip
 _LOSS = {
     "loss", "losses", "nll", "bce", "crossentropy", "xent", "mse", "cost",
