@@ -72,7 +72,9 @@ def test_a_directory_without_logs_is_an_error(tree):
     with pytest.raises(SourceError, match="holds no metrics log: give"):
         open_source(str(root))
     tree("lr-0.1.csv")
-    with pytest.raises(SourceError, match=r"holds no metrics log of a known name \(lr-0.1.csv is none\): give"):
+    with pytest.raises(
+        SourceError, match=r"holds no metrics log of a known name \(lr-0.1.csv is none\): give"
+    ):
         open_source(str(root))
 
 
