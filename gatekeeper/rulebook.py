@@ -36,6 +36,11 @@ _HEAD = """\
 `REPORT` is written down beside the decision and does not change it. Each rule can be set to `stop`, `warn` or
 `off` in `[tool.gatekeeper.rules]`, and each threshold in `[tool.gatekeeper.thresholds]`.
 
+Three sources come back below. *The training check* is the periodic look at a run's metrics that practitioners
+made by hand and that the first nine rows of the table follow; *the diagnosis* goes from a symptom (not
+learning, unstable, overfitting, and in reinforcement learning overestimation, collapse, forgetting) to its
+cause; *the checklist* has the healthy and failing ranges of reinforcement-learning metrics.
+
 | rule | what is seen | judgment | decision | what to look at next |
 |---|---|---|---|---|
 """

@@ -112,12 +112,15 @@ class Objective:
     def settings(self, config: Path | None = None) -> Settings:
         """Return the configuration (or that of another file) under what the command line says."""
         settings = settings_for(config or self.config, self.baseline, self.smoke)
-        return replace(
+        settings = replace(
             settings,
             metric=self.metric or settings.metric,
             mode=self.mode or settings.mode,
             roles={**settings.roles, **self.roles},
         )
+        if settings.mode and not settings.metric:
+            raise click.UsageError(f"mode {settings.mode} says nothing without a metric: add --metric KEY")
+        return settings
 
 
 def objective_options(command: Command) -> Command:

@@ -1,4 +1,4 @@
-"""The logs in a directory: known names and suffixes, not every text file."""
+"""The logs in a directory: known names and suffixes, and tables with a metric; not every text file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from gatekeeper.errors import SourceError
+from gatekeeper.roles import understand
 
 __all__ = ["find_logs"]
 
@@ -42,6 +43,8 @@ _NAMES = frozenset(
     }
 )
 _SUFFIXES = (".jsonl", ".ndjson", ".log", ".out", ".monitor.csv", "_metrics.csv", "_history.json", "_log.csv")
+_HEADER = 16 * 1024
+_TELLING = frozenset({"loss", "aux_loss", "value_loss", "eval", "train_metric", "grad_norm"})
 _CHECKPOINT = re.compile(r"^checkpoint-(\d+)$")
 
 
@@ -82,7 +85,8 @@ def find_logs(root: Path, suffixes: tuple[str, ...] = ()) -> list[Path]:
         names = {
             name
             for name in files
-            if not name.startswith(".") and (is_log_name(name) or name.endswith(suffixes))
+            if not name.startswith(".")
+            and (is_log_name(name) or name.endswith(suffixes) or _is_metrics_table(here / name))
         }
         if "trainer_state.json" in names:  # the run's own; its checkpoints hold shorter copies
             subdirs[:] = [name for name in subdirs if not _CHECKPOINT.match(name)]
@@ -95,6 +99,18 @@ def find_logs(root: Path, suffixes: tuple[str, ...] = ()) -> list[Path]:
             "metrics.csv, *.jsonl, trainer_state.json, event files or the like"
         )
     return found
+
+
+def _is_metrics_table(path: Path) -> bool:
+    """Say whether a CSV or TSV of any name has a loss or a score among its columns: a log, no data set."""
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        return False
+    try:
+        with path.open("rb") as file:
+            head = file.readline(_HEADER).decode("utf-8-sig", "replace")
+    except OSError:
+        return False
+    return any(understand(cell.strip().strip('"')).role in _TELLING for cell in re.split("[,\t;]", head))
 
 
 def _unknown(root: Path) -> str:

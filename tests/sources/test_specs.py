@@ -71,11 +71,18 @@ def test_a_directory_without_logs_is_an_error(tree):
     root = tree("readme.txt", "model.json")
     with pytest.raises(SourceError, match="holds no metrics log: give"):
         open_source(str(root))
-    tree("lr-0.1.csv")
+    tree("lr-0.1.csv", content="x,y\n1,2\n")
     with pytest.raises(
         SourceError, match=r"holds no metrics log of a known name \(lr-0.1.csv is none\): give"
     ):
         open_source(str(root))
+
+
+def test_a_table_with_a_metric_is_a_log_whatever_its_name(tree):
+    root = tree("good.jsonl", content='{"step": 1, "loss": 2.0}\n')
+    tree("lr-0.3.csv", content="step,loss\n1,2.0\n2,nan\n")
+    tree("data.csv", content="name,width,height\na,1,2\n")
+    assert names(open_source(str(root)), root) == ["good.jsonl", "lr-0.3.csv"]
 
 
 @pytest.mark.parametrize("spec", ["no/such.csv", "nothing", "", "a\0b", "x" * 5000, "../gone/train.log"])
