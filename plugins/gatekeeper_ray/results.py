@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from gatekeeper.metrics import flatten
 
-__all__ = ["BOOKKEEPING", "config_digest", "locate", "missing_values", "row_of"]
+__all__ = ["BOOKKEEPING", "RowReader", "config_digest", "locate", "missing_values", "row_of"]
 
 # What Ray adds to every result. None of it says how the training goes.
 BOOKKEEPING = frozenset(
@@ -59,6 +60,29 @@ def row_of(result: Mapping[str, Any]) -> dict[str, object]:
                 for inner, item in flatten(value).items():
                     row.setdefault(f"{key}/{inner}", item)
     return row
+
+
+class RowReader:
+    """``row_of`` for result after result: keys hardly ever change, so which are metrics is remembered."""
+
+    __slots__ = ("_keys", "_metrics")
+
+    def __init__(self) -> None:
+        self._keys: frozenset[str] = frozenset()
+        self._metrics: tuple[str, ...] = ()
+
+    def read(self, result: Mapping[str, Any]) -> dict[str, object]:
+        """Return the metrics of a result as one flat row."""
+        if result.keys() == self._keys:
+            row: dict[str, object] = {key: result[key] for key in self._metrics}
+            if _PLAIN.issuperset(map(type, row.values())):
+                return row
+        self._keys = frozenset(result)
+        self._metrics = tuple(key for key in result if key not in BOOKKEEPING)
+        return row_of(result)
+
+
+_PLAIN = frozenset({float, int, bool, str, type(None), np.float32, np.float64, np.int64})
 
 
 def locate(result: Mapping[str, Any], metric: str) -> tuple[dict[str, Any], str] | None:

@@ -23,7 +23,7 @@ from ray.tune.stopper import Stopper
 from gatekeeper_ray import breaker as circuit
 from gatekeeper_ray.active import STALL, Link, announce, link
 from gatekeeper_ray.objective import Objective, ReportObjective
-from gatekeeper_ray.results import config_digest, row_of
+from gatekeeper_ray.results import RowReader, config_digest
 from gatekeeper_ray.stop_notes import Savings, StopNotes
 from gatekeeper_ray.trials import Packed, TrialState, TrialStore
 from gatekeeper_ray.wandb_runs import install_hook
@@ -36,6 +36,7 @@ __all__ = ["GatekeeperStopper", "StoppedTrial"]
 logger = logging.getLogger("gatekeeper_ray")
 
 STATE_VERSION = 1
+STOP = Decision.STOP
 STOPS_REMEMBERED = 200  # for the summary; the journal holds them all
 
 
@@ -167,15 +168,21 @@ class GatekeeperStopper(Stopper):
         Trials that Ray ends because of this get no ``on_trial_complete``, and logger callbacks then wait for
         them.
         """
+        if self._idle:  # Ray asks in every step of its loop
+            return False
         try:
-            if not self._entered:
-                self._enter()
-            if self._notes.waiting:
-                self._notes.amend(self._link.runs, self._siblings())
-            return self._breaker.reason is not None and self._all_ended()
+            return self._look_around()
         except Exception as fault:  # noqa: BLE001 - as above
             self._fault("looking at the experiment", fault)
             return False
+
+    def _look_around(self) -> bool:
+        if not self._entered:
+            self._enter()
+        if self._notes.waiting:
+            self._notes.amend(self._link.runs, self._siblings())
+        self._idle = not (self._notes.waiting or self._breaker.tripped)
+        return self._breaker.tripped and self._all_ended()
 
     def __bool__(self) -> bool:
         return True  # Ray drops a `stop` that is falsy
@@ -204,11 +211,11 @@ class GatekeeperStopper(Stopper):
         self._calls = state.heard = self._calls + 1
         state.iteration = iteration
         state.since_restore = since_restore
-        row = row_of(result)
+        row = self._rows.read(result)
         if self._objective.report == "worst":
             self._objective.see(row.get(self._objective.metric or ""))
         verdict = state.gate.observe(iteration, row)
-        if verdict.decision is Decision.STOP:
+        if verdict.decision is STOP:
             return self._stop(trial_id, state, result, verdict)
         if self._breaker.reason is not None:
             return self._stop(trial_id, state, result, self._given_up(verdict, state, iteration))
@@ -273,6 +280,7 @@ class GatekeeperStopper(Stopper):
     def _stop(self, trial_id: str, state: TrialState, result: dict[str, Any], verdict: Verdict) -> bool:
         """Stop a trial: what fails on the way is counted, and the trial is stopped all the same."""
         state.stopped = True
+        self._idle = False
         with self._guarded("telling of a stop"):
             self._tell(trial_id, state, result, verdict)
         return True
@@ -427,7 +435,9 @@ class GatekeeperStopper(Stopper):
     def _awake(self) -> None:
         """Set what belongs to this process and is never saved."""
         self._entered = False
+        self._idle = False  # whether there is nothing for stop_all to look at
         self._faults_said = 0
+        self._rows = RowReader()
         self._link: Link = link(self.uid)
         announce(self.uid)
         with self._guarded("asking Ray for the W&B runs"):

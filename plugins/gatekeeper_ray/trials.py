@@ -91,6 +91,8 @@ class TrialStore:
         """Forget a trial that has ended; return whether it was healthy, None if nothing was known of it."""
         packed = self.packed.pop(trial_id, None)
         state = self.live.pop(trial_id, None)
+        if not self.live:
+            self.live.clear()  # an empty dict keeps the table that it had at its largest
         if state is not None:
             return state.healthy
         return None if packed is None else packed.healthy
