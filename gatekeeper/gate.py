@@ -145,17 +145,23 @@ class Gate:
                     self._watch_lr(track, row)
                     due = True
                     continue
-                track.alarmed(cost, row, place, self.settings.thresholds.far_height)
-                spike = track.spike
-                due = due or spike is None or spike.values < 8 or not spike.values & 7
+                if track.guess.role == "grad_norm":
+                    due = True
+                else:
+                    track.alarmed(cost, row, place, self.settings.thresholds.far_height)
+                    spike = track.spike
+                    due = due or spike is None or spike.values < 8 or not spike.values & 3
+                    due = due or (spike is not None and spike.recent > 1e6)  # it may be running away
             if count >= track.look_at:
                 track.checkpoint()
                 due = True
                 if track.guess.role == "lr" and count > HEAD + 12 and value > 0.0:
                     track.alarm = self.settings.thresholds.lr_jump * value
+                elif track.guess.role == "grad_norm":
+                    track.alarm = self.settings.thresholds.grad_explosion * track.usual()
         if clean:
             self._last_finite = (row, step)
-        if due or row >= self._silent_at:
+        if due or (row >= self._silent_at and self._silence(row)):
             self._judge()
         decision, judgment, rule, reason, findings, by, advice = self._answer
         if decision is Decision.WAIT:
@@ -167,6 +173,13 @@ class Gate:
             verdict.metrics = self.values()
             verdict.roles = run.roles
         return verdict
+
+    def _silence(self, row: int) -> bool:
+        """Whether a metric that decides has missed its turn: it raises no alarm of its own."""
+        self._silent_at = row + max(2, row >> 6)
+        loss = self._run.loss
+        watched = self._run.watched if loss is None else [loss, *self._run.watched]
+        return any(row - track.last_row > 2 * track.gap for track in watched)
 
     def _follow(self, step: float, metrics: Mapping[str, object]) -> None:
         """Notice a second run in the same file.
@@ -250,8 +263,6 @@ class Gate:
 
     def _judge(self) -> None:
         run = self._run
-        # A silent metric raises no alarm of its own: look again after a while, asked or not.
-        self._silent_at = self.rows + max(4, self.rows >> 5)
         findings: list[Finding] = []
         asked: list[Finding] = []
         actions = self.settings.rules

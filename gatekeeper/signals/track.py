@@ -76,6 +76,11 @@ class Track:
         level = max(trend.level, trend.before)
         self.alarm = level + min(10.0 * deviation, 10.0 * self.scale()) + 1e-9 * abs(level)
 
+    def usual(self) -> float:
+        """Return the median of the bins (infinity before the first): what is usual for a level."""
+        means = sorted(self.curve.means)
+        return means[len(means) // 2] if means else _INFINITY
+
     def begin(self, value: float, row: int) -> None:
         """Take the first value: until more is known, ten times its size above it is out of range."""
         self.first_row = row
