@@ -131,6 +131,31 @@ def test_no_fault_of_the_connection_changes_anything_about_a_trial(sweeping: Any
         assert (runs[f"good-{fault}"].exit_codes, len(runs[f"good-{fault}"].rows)) == ([0], ROWS), fault
 
 
+RETRIED = ("hanging", "slow", "429 with Retry-After", "status 500", "status 502", "status 503")
+
+
+def test_no_fault_of_the_server_changes_anything_about_a_trial(sweeping: Any) -> None:
+    """The same for what the SDK asks over GraphQL: each trial's run meets one fault of a kind it retries.
+
+    A refusal or a dropped connection at that place ends ``wandb.init`` itself, with and without a gate.
+    """
+    sweep = sweeping.sweep(*[f"good-{fault}" for fault in RETRIED], "nan")
+    faults = []
+    for number, name in enumerate([*RETRIED, "status 503"], start=1):
+        about = f"{sweep.name}run{number}"
+        faults.append(sweeping.backend.fault("UpsertBucket", times=1, about=about, **FAULTS[name]))
+    report = sweeping.function(sweep)
+    runs = sweeping.runs(sweep)
+    *sound, broken = report["trials"]
+    assert all(fault.struck for fault in faults)
+    assert [trial[1:] for trial in sound] == [[None, None, True]] * len(RETRIED)
+    assert (broken[1], report["faults"]) == ("nonfinite-loss", [])
+    assert [note["run_id"] for note in sweeping.notes()] == [broken[0]]
+    assert_stopped(runs["nan"])
+    for name in RETRIED:
+        assert (runs[f"good-{name}"].exit_codes, len(runs[f"good-{name}"].rows)) == ([0], ROWS), name
+
+
 def test_a_fault_of_the_gate_never_breaks_the_run(sweeping: Any) -> None:
     """The notes' directory cannot be written: the stop happens all the same, and the fault is told."""
     (sweeping.directory / "in-the-way").write_text("a file")
