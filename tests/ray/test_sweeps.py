@@ -405,17 +405,23 @@ def test_circuit_breaker_ends_a_broken_experiment_cleanly(
 
 
 def test_circuit_breaker_spares_an_experiment_with_a_healthy_trial(
-    sweep: Sweep, make_stopper: Callable[..., Any]
+    sweep: Sweep, make_stopper: Callable[..., Any], tmp_path: Path
 ) -> None:
     import time
 
     from ray import tune
 
+    learning = tmp_path / "learning"
+
     def train(config: dict[str, Any]) -> None:
         healthy = config["kind"] == 0
+        while not healthy and not learning.exists():  # the broken ones are stopped beside one that learns
+            time.sleep(0.05)
         for step in range(1, 60 if healthy else 9):
             if healthy:
                 time.sleep(0.05)
+                if step == 20:
+                    learning.touch()
             tune.report({"loss": 1 / step if healthy or step < 8 else math.nan})
 
     ended = sweep(
