@@ -58,7 +58,9 @@ def test_control_the_same_without_a_gate_dies_after_three(sweeping: Any) -> None
     sweep = sweeping.sweep(*["raises_on_nan"] * 8)
     output = sweeping.run(sys.executable, PROGRAM, sweep.path, "8", "plain")
     runs = sweeping.backend.state.sweep_runs(sweep)
-    assert [run.exit_codes for run in runs] == [[1]] * 3
+    # The agent may have asked for a fourth trial already when it gives up; nothing of it runs to an end.
+    assert [run.exit_codes for run in runs if run.exit_codes] == [[1]] * 3
+    assert len(runs) <= 4
     assert "killing sweep" in output
 
 
@@ -92,7 +94,9 @@ def test_real_failures_count_as_ever_and_are_not_blamed_on_the_gate(sweeping: An
     sweep = sweeping.sweep(*["raises"] * 6)
     report = sweeping.function(sweep)
     runs = sweeping.backend.state.sweep_runs(sweep)
-    assert [run.exit_codes for run in runs] == [[1]] * 3
+    # The agent may have asked for a fourth trial already when it gives up; nothing of it runs to an end.
+    assert [run.exit_codes for run in runs if run.exit_codes] == [[1]] * 3
+    assert len(runs) <= 4
     assert "killing sweep" in report["output"]
     assert "all 3 trials failed with the same error: RuntimeError: CUDA error" in report["output"]
     assert "not the gate" in report["output"]
