@@ -277,9 +277,7 @@ class Gate:
                 continue
             if finding.judgment is Judgment.CLEARLY_BAD or action == "stop":
                 advice = row_of(name).look_next
-                self._set(
-                    Decision.STOP, finding.judgment, name, _sentence(finding), findings, "table", advice
-                )
+                self._set(Decision.STOP, finding.judgment, name, finding.message, findings, "table", advice)
                 return
             if finding.judgment is Judgment.CLEARLY_FINE:
                 good = finding
@@ -425,10 +423,6 @@ _DECLARED = 1000  # rank of what the user declared: before any guess
 # Names may be without end (a loss per sample, a key per step): what is kept of them is not.
 _MOST_NAMES = 4096
 _MOST_PER_ROLE = 128
-
-
-def _sentence(finding: Finding) -> str:
-    return finding.message
 
 
 def _declared(settings: Settings) -> dict[str, Guess]:

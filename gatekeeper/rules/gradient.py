@@ -46,10 +46,9 @@ def exploding_gradient(run: RunState) -> Finding | None:
     """
     limits = run.settings.thresholds
     for track in run.all("grad_norm"):
-        means = track.curve.means
-        if len(means) < 3 or track.nonfinite_run:
+        if len(track.curve.means) < 3 or track.nonfinite_run:
             continue
-        middle = sorted(means)[len(means) // 2]
+        middle = track.usual()
         if middle > 0.0 and track.last > limits.grad_explosion * middle:
             return unsure(
                 "exploding-gradient",

@@ -29,7 +29,7 @@ class Track:
 
     __slots__ = (
         "alarm", "curve", "first_row", "gap", "guess", "head", "last", "last_row", "look_at", "name",
-        "nonfinite", "nonfinite_row", "nonfinite_run", "nulls", "odd", "previous", "recovered", "sign",
+        "nonfinite", "nonfinite_row", "nonfinite_run", "nulls", "odd", "previous", "sign",
         "spike", "trend", "watch", "zeros",
     )  # fmt: skip
 
@@ -48,7 +48,6 @@ class Track:
         self.look_at = 3
         self.trend: Trend | None = None
         self.spike: Spike | None = None
-        self.recovered = 0
         self.last = self.previous = 0.0
         self.first_row = self.last_row = self.gap = 0
         self.nonfinite = self.nonfinite_run = self.nonfinite_row = 0
@@ -123,7 +122,6 @@ class Track:
 
     def _close(self) -> None:
         self.spike = None
-        self.recovered += 1
         self.checkpoint()
 
     def state(self) -> dict[str, Any]:
